@@ -83,6 +83,12 @@ struct run_order {
     /* All workers save in one folder, and the first of them commits: a cut of it has one part. */
     bool shared;
     int64_t look_workers; /* number of workers of look_epoch; 0: not known */
+    /* Folder of this try in the store that keeps what its programs print (connectors/kept): a path
+     * or s3://…; "": none does. "NAME=value", by which it is reached, NULL-terminated; NULL: as the
+     * target's own environment says. Bytes of text that are kept; 0: as is usual. */
+    const char *log_base;
+    const char *const *log_env;
+    int64_t log_max_bytes;
     /* For stage() only. Nonzero: it searches checkpoint_dir for a cut of this epoch or an earlier
      * one that is newer than the above. All runs of these epochs are proved ended. */
     int64_t look_epoch;

@@ -105,6 +105,11 @@ static bool principal_of_a_queue(const struct object *o)
     return false;
 }
 
+static bool logs_elsewhere(const struct object *o)
+{
+    return SPEC(target)->logs && SPEC(target)->type != TARGET_AGENT;
+}
+
 static bool machines_elsewhere(const struct object *o)
 {
     return SPEC(target)->n_machines > 0 && !target_can(SPEC(target)->type, CAN_ORDER_MACHINES);
@@ -261,6 +266,8 @@ static const struct promise promises[] = {
      "of its machine: hanse agent --users): leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.principals[].queues", principal_of_a_queue,
      "anybody may ask for a Queue, so it gives no name by itself: say the namespaces, too"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.logs", logs_elsewhere,
+     "only agents keep in a store what their runs print: leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.machines", machines_elsewhere,
      "only callout targets order machines: leave it out"},
     {KIND_WORKLOAD, PROMISE_REFUSED, "spec.data[].mountPath", data_mounted,

@@ -130,6 +130,25 @@ static int request_admit(const struct object *old, const struct object *now, str
     return 0;
 }
 
+/* ---- spec.logs ---- */
+static int logs_admit(const struct target_logs *is, const struct target_logs *was, struct err *err)
+{
+    const char *fault = is ? store_fault(is->store) : NULL;
+
+    if (!is)
+        return 0;
+    if (!fault && is->store[0] != '/' && strncmp(is->store, S3, strlen(S3)) != 0)
+        fault = "is no store that anybody could write to: name a folder by its absolute path, or "
+                "s3://BUCKET/PREFIX";
+    if (fault && !(was && !strcmp(was->store, is->store)))
+        return err_field(err, E_INVALID, "spec.logs.store", "\"%.200s\" %s", is->store, fault);
+    if (is->credentialsFrom && is->store[0] == '/' &&
+        !(was && was->credentialsFrom && !strcmp(was->store, is->store)))
+        return err_field(err, E_INVALID, "spec.logs.credentialsFrom",
+                         "a folder is reached without keys: leave it out");
+    return 0;
+}
+
 int stores_admit(const struct object *old, const struct object *now, struct err *err)
 {
     static const struct target_spec none;
@@ -139,10 +158,11 @@ int stores_admit(const struct object *old, const struct object *now, struct err 
                                  *was = old ? object_as(old, target)->spec : &none;
         int r = list_admit("spec.stores", (const char *const *)was->stores, was->n_stores,
                            (const char *const *)is->stores, is->n_stores, err);
-        return r < 0 ? r
-                     : list_admit("spec.localStores", (const char *const *)was->localStores,
-                                  was->n_localStores, (const char *const *)is->localStores,
-                                  is->n_localStores, err);
+        if (r == 0)
+            r = list_admit("spec.localStores", (const char *const *)was->localStores,
+                           was->n_localStores, (const char *const *)is->localStores,
+                           is->n_localStores, err);
+        return r < 0 ? r : logs_admit(is->logs, was->logs, err);
     }
     if (now->kind->id != KIND_WORKLOAD)
         return 0;

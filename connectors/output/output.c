@@ -150,7 +150,7 @@ static int64_t time_of(const struct marks *m, uint64_t at, int64_t otherwise_ms)
     return lo < m->n ? mark_ms(m, lo) : otherwise_ms;
 }
 
-static void stamp(struct buf *b, int64_t ms)
+void output_stamp(struct buf *b, int64_t ms)
 {
     char text[STAMP_MAX];
     int64_t in_s = ms % 1000;
@@ -171,7 +171,7 @@ static void take(struct output *o, const char *p, size_t n, const struct marks *
         const char *next = line ? line + 1 : end;
         if (!o->skips) {
             if (o->begins && o->timestamps)
-                stamp(b, time_of(m, o->base + o->offset + (uint64_t)(at - p), now_ms));
+                output_stamp(b, time_of(m, o->base + o->offset + (uint64_t)(at - p), now_ms));
             buf_add(b, at, (size_t)(next - at));
         }
         o->begins = line != NULL;
@@ -222,5 +222,60 @@ int output_next(struct output *o, int64_t now_ms, struct buf *b, bool *ret_again
         o->moving = 0;
     take(o, text.p, text.n, &m, now_ms, b);
     *ret_again = text.n > 0;
+    return 0;
+}
+
+/* ---- as it is ---- */
+/* Of the text that was read, as far as there is room: what it was cut to comes back. */
+static size_t cut_marks(struct output_cut *c, const struct marks *m, size_t n, int64_t now_ms)
+{
+    const uint64_t end = c->from + n;
+
+    for (size_t i = 0; i < m->n && c->n_marks < OUTPUT_CUT_MARKS; i++) {
+        uint64_t at = mark_offset(m, i);
+        if (at <= c->from)
+            continue;
+        c->marks[c->n_marks++] = (struct output_mark){at < end ? at : end, mark_ms(m, i)};
+        if (at >= end)
+            return n;
+    }
+    if (c->n_marks == OUTPUT_CUT_MARKS)
+        return (size_t)(c->marks[c->n_marks - 1].end - c->from);
+    if (n > 0)
+        c->marks[c->n_marks++] = (struct output_mark){end, now_ms};
+    return n;
+}
+
+int output_cut(struct loop *l, const char *path, uint64_t from, size_t max, int64_t now_ms,
+               struct buf *text, struct output_cut *ret, bool *ret_again, struct err *err)
+{
+    struct output o = {.loop = l};
+    struct marks m = {0}, after = {0};
+    AUTO_BUF times, head, before;
+    size_t n0 = text->n;
+
+    buf_init(&times, TIMES_MAX + 1);
+    buf_init(&head, HEAD + 1);
+    buf_init(&before, 8);
+    *ret = (struct output_cut){.from = from};
+    if (strlen(path) >= sizeof o.path)
+        return err_set(err, E_TOOLARGE, "the path of the log is too long");
+    str_copy(o.path, sizeof o.path, path);
+    bool marked = marks_read(&o, true, &times, &m);
+    *ret_again = m.moving;
+    if (m.moving)
+        return 0;
+    if (m.base > from)
+        ret->from = m.base;
+    const uint64_t at = ret->from - m.base;
+    int rc = file_read_at(l, path, at, max, text, err);
+    if (rc < 0 && rc != E_NOTFOUND)
+        return rc;
+    ret->begins = at == 0 || (file_read_at(l, path, at - 1, 1, &before, NULL) == 0 &&
+                              before.n == 1 && before.p[0] == '\n');
+    *ret_again = marked && (!marks_read(&o, false, &head, &after) || after.moving ||
+                            after.generation != m.generation || after.base != m.base);
+    /* Else it cannot be told which bytes these were. */
+    text->n = *ret_again ? n0 : n0 + cut_marks(ret, &m, text->n - n0, now_ms);
     return 0;
 }

@@ -46,4 +46,24 @@ int output_open(struct output *o, struct loop *l, const char *path, const struct
 int output_next(struct output *o, int64_t now_ms, struct buf *b, bool *ret_again,
                 struct err *err) MUST_CHECK;
 
+void output_stamp(struct buf *b, int64_t ms); /* the time ahead of a line */
+
+/* ---- who keeps it elsewhere (output.c) ---- */
+#define OUTPUT_CUT_MARKS 2048
+struct output_mark {
+    uint64_t end; /* what stands before it had come by then */
+    int64_t ms;
+};
+struct output_cut {
+    uint64_t from; /* of its first byte, counted from the first that was ever printed */
+    bool begins;   /* a line begins with it */
+    size_t n_marks;
+    struct output_mark marks[OUTPUT_CUT_MARKS]; /* the last one ends with the text */
+};
+/* Adds the text that stands at `from`, or behind it where that is gone, to `text`: at most max
+ * bytes, as they are. Nothing added: there is no more now. *ret_again as of output_next. */
+int output_cut(struct loop *l, const char *path, uint64_t from, size_t max, int64_t now_ms,
+               struct buf *text, struct output_cut *ret, bool *ret_again,
+               struct err *err) MUST_CHECK;
+
 #endif

@@ -298,6 +298,9 @@ static bool newer(const struct api_write *w, const struct root *r)
             (object_as(w->ops[i].object, target)->spec->type == TARGET_CALLOUT ||
              object_as(w->ops[i].object, target)->spec->n_agents))
             kind = FEATURE_GRANTS;
+        if (w->ops[i].object && w->ops[i].kind->id == KIND_TARGET &&
+            object_as(w->ops[i].object, target)->spec->logs)
+            kind = FEATURE_CLOSES;
         needs = needs > kind ? needs : kind;
         needs = needs > options ? needs : options;
     }

@@ -16,11 +16,19 @@ static const char *store_told(const struct workload *w)
     return in && in->granted ? in->store : store_asked(w->spec);
 }
 
+static const char *logs_told(const struct workload *w)
+{
+    const struct intent *in = w->status ? w->status->intent : NULL;
+
+    return in && in->logs ? in->logs->store : "";
+}
+
 static bool breaks_compliance(const struct pool *p, const struct object *w,
                               const struct object *target, char *why, size_t size)
 {
     const struct docs *d = &p->docs[KIND_COMPLIANCE_POLICY], *targets = &p->docs[KIND_TARGET];
     const char *store = store_told(object_as(w, workload));
+    const char *logs = logs_told(object_as(w, workload));
     const struct object *keeper;
     const struct workload_spec *s = object_as(w, workload)->spec;
     const struct object *datasets[64];
@@ -36,6 +44,12 @@ static bool breaks_compliance(const struct pool *p, const struct object *w,
 
         if (r != REASON_NONE) {
             compliance_sentence(r, d->v[i], target, why, size);
+            return true;
+        }
+        if (covers & COVERS_BIT(COVERS_LOGS))
+            r = compliance_allows_logs(c->allow, logs, targets->v, targets->n, &keeper);
+        if (r != REASON_NONE) {
+            compliance_logs_sentence(r, d->v[i], logs, keeper, why, size);
             return true;
         }
         if (!(covers & COVERS_BIT(COVERS_CHECKPOINT)))

@@ -99,6 +99,42 @@ void compliance_store_sentence(enum reason why, const struct object *policy, con
                    keeper->meta->name, text);
 }
 
+enum reason compliance_allows_logs(const struct compliance_allow *allow, const char *store,
+                                   const struct object *const *targets, size_t n_targets,
+                                   const struct object **ret_keeper)
+{
+    enum reason r = REASON_NONE;
+
+    *ret_keeper = NULL;
+    if (store[0])
+        r = compliance_allows_store(allow, store, targets, n_targets, ret_keeper);
+    return r == REASON_STORE_PLACE ? REASON_LOG_PLACE : r;
+}
+
+void compliance_logs_sentence(enum reason why, const struct object *policy, const char *store,
+                              const struct object *keeper, char *out, size_t size)
+{
+    char text[192];
+
+    if (!keeper) {
+        (void)snprintf(out, size,
+                       "%.80s covers logs, and no Target tells that it keeps %.80s, where the "
+                       "target's go to (spec.localStores)",
+                       policy->meta->name, store);
+        return;
+    }
+    compliance_sentence(why, policy, keeper, text, sizeof(text));
+    (void)snprintf(out, size, "logs go to %.64s, kept at %.64s: %.120s", store, keeper->meta->name,
+                   text);
+}
+
+const char *logs_store(const struct object *target)
+{
+    const struct target_logs *logs = target_spec_of(target)->logs;
+
+    return logs ? logs->store : "";
+}
+
 /* What is not told does not count. */
 static bool target_separates(const struct object *target)
 {
@@ -128,6 +164,20 @@ enum reason compliance_allows(const struct compliance_allow *allow, const struct
          !text_in(target->meta->name, (const char *const *)allow->targets, allow->n_targets)))
         return REASON_COMPLIANCE;
     return REASON_NONE;
+}
+
+bool compliance_forbids(const struct compliance_allow *allow, unsigned covers,
+                        const struct object *target, const char *store,
+                        const struct object *const *targets, size_t n_targets)
+{
+    const struct object *keeper;
+
+    return compliance_allows(allow, target) != REASON_NONE ||
+           (covers & COVERS_BIT(COVERS_LOGS) &&
+            compliance_allows_logs(allow, logs_store(target), targets, n_targets, &keeper) !=
+                REASON_NONE) ||
+           (covers & COVERS_BIT(COVERS_CHECKPOINT) &&
+            compliance_allows_store(allow, store, targets, n_targets, &keeper) != REASON_NONE);
 }
 
 /* "DE, FR", cut at the room there is. */
@@ -199,6 +249,14 @@ int policy_compliance_check(const struct object *workload, const struct object *
         if (why != REASON_NONE) {
             compliance_sentence(why, policies[i], target, text, sizeof(text));
             return forbidden(why, target, text, err);
+        }
+        if (targets && covers & COVERS_BIT(COVERS_LOGS)) {
+            why = compliance_allows_logs(s->allow, logs_store(target), targets, n_targets, &keeper);
+            if (why != REASON_NONE) {
+                compliance_logs_sentence(why, policies[i], logs_store(target), keeper, text,
+                                         sizeof(text));
+                return forbidden(why, target, text, err);
+            }
         }
         if (!targets || !(covers & COVERS_BIT(COVERS_CHECKPOINT)))
             continue;

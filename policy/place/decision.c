@@ -371,14 +371,11 @@ static size_t row_to_candidate(struct place *pl, const struct row *r,
 
 static bool audit_forbids(const struct place *pl, uint32_t i)
 {
-    const struct compliance_allow *allow =
-        object_as(pl->compliance[i], compliance_policy)->spec->allow;
     const struct docs *targets = &pl->p->docs[KIND_TARGET];
-    const struct object *keeper;
 
-    return compliance_allows(allow, pl->p->t.targets[pl->chosen->target].obj) ||
-           (pl->covers[i] & COVERS_BIT(COVERS_CHECKPOINT) &&
-            compliance_allows_store(allow, store_asked(pl->spec), targets->v, targets->n, &keeper));
+    return compliance_forbids(object_as(pl->compliance[i], compliance_policy)->spec->allow,
+                              pl->covers[i], pl->p->t.targets[pl->chosen->target].obj,
+                              store_asked(pl->spec), targets->v, targets->n);
 }
 
 static size_t add_names(struct place *pl, struct decision_spec *d)

@@ -62,6 +62,8 @@ static bool ordered(const struct placement_policy_spec *s, const struct object *
 static struct target_verdict by_policies(struct place *pl, const struct object *target)
 {
     const struct placement_policy_spec *s = pl->order;
+    const struct docs *targets = &pl->p->docs[KIND_TARGET];
+    const struct object *keeper;
     char text[256];
 
     for (uint32_t i = 0; i < pl->n_compliance; i++) {
@@ -69,9 +71,17 @@ static struct target_verdict by_policies(struct place *pl, const struct object *
             object_as(pl->compliance[i], compliance_policy)->spec;
         enum reason r = c->mode == MODE_AUDIT ? REASON_NONE : compliance_allows(c->allow, target);
 
+        if (r != REASON_NONE) {
+            compliance_sentence(r, pl->compliance[i], target, text, sizeof(text));
+            return verdict(r, arena_strdup(pl->a, text));
+        }
+        if (c->mode == MODE_AUDIT || !(pl->covers[i] & COVERS_BIT(COVERS_LOGS)))
+            continue;
+        r = compliance_allows_logs(c->allow, logs_store(target), targets->v, targets->n, &keeper);
         if (r == REASON_NONE)
             continue;
-        compliance_sentence(r, pl->compliance[i], target, text, sizeof(text));
+        compliance_logs_sentence(r, pl->compliance[i], logs_store(target), keeper, text,
+                                 sizeof(text));
         return verdict(r, arena_strdup(pl->a, text));
     }
     if (s &&

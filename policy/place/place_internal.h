@@ -11,8 +11,8 @@
 #define COVERS_BITS_ALL                                                                            \
     (COVERS_BIT(COVERS_RUN) | COVERS_BIT(COVERS_CHECKPOINT) | COVERS_BIT(COVERS_LOGS))
 /* What of the workload the policy holds for; 0: nothing. store: of its checkpoints, "" = none.
- * Whatever it is, it lies at the target of the run (logs there alone); checkpoints lie in their
- * store, too. */
+ * Whatever it is, it lies at the target of the run; checkpoints lie in their store, too, and logs
+ * in that of their target (spec.logs). */
 unsigned compliance_covers(const struct object *policy, const struct object *workload,
                            const struct object *const *datasets, size_t n_datasets,
                            const char *store);
@@ -22,7 +22,18 @@ enum reason compliance_allows_store(const struct compliance_allow *allow, const 
                                     const struct object **ret_keeper);
 void compliance_store_sentence(enum reason why, const struct object *policy, const char *store,
                                const struct object *keeper, char *out, size_t size);
+/* The same of the store that logs go to; "": they stay at the target. */
+enum reason compliance_allows_logs(const struct compliance_allow *allow, const char *store,
+                                   const struct object *const *targets, size_t n_targets,
+                                   const struct object **ret_keeper);
+void compliance_logs_sentence(enum reason why, const struct object *policy, const char *store,
+                              const struct object *keeper, char *out, size_t size);
+const char *logs_store(const struct object *target); /* that logs of its runs go to, or "" */
 enum reason compliance_allows(const struct compliance_allow *allow, const struct object *target);
+/* Anything of what is covered. */
+bool compliance_forbids(const struct compliance_allow *allow, unsigned covers,
+                        const struct object *target, const char *store,
+                        const struct object *const *targets, size_t n_targets);
 void compliance_sentence(enum reason why, const struct object *policy, const struct object *target,
                          char *out, size_t size);
 

@@ -68,6 +68,9 @@ target_principal 2 12 -
 target_principal 3 12 -
 target_principal 4 10 secret_ref
 target_agent 1 0 -
+target_logs 1 0 -
+target_logs 2 10 secret_ref
+target_logs 3 7 -
 target_spec 1 4 target_type
 target_spec 2 4 tier
 target_spec 3 0 -
@@ -87,6 +90,7 @@ target_spec 16 12 -
 target_spec 17 11 machine_pool
 target_spec 24 11 target_principal
 target_spec 25 11 target_agent
+target_spec 26 10 target_logs
 class_count 1 0 -
 class_count 2 1 -
 class_count 3 1 -
@@ -411,6 +415,7 @@ intent 9 0 -
 intent 20 0 -
 intent 22 11 run_claim
 intent 23 0 -
+intent 24 10 target_logs
 run_checkpoint 1 1 -
 run_checkpoint 2 6 -
 run_checkpoint 3 0 -
@@ -441,6 +446,7 @@ run_end 9 0 -
 run_end 10 1 -
 run_end 11 6 -
 run_end 12 1 -
+run_end 13 10 target_logs
 run_pending 1 0 -
 run_pending 2 0 -
 run_pending 3 1 -

@@ -39,6 +39,7 @@ struct hub_session {  /* an agent that has dialed in: the present one, or a gues
     bool notices;  /* it tells notices */
     /* it knows since when and with times, terminals, and FORWARD */
     bool times, terminals, forwards;
+    bool keeps; /* it understands orders with `logBase` */
 };
 struct hub {
     struct connector base;       /* must be first */

@@ -53,6 +53,11 @@ static int version_check(const struct hub *h, const struct run_order *o, struct 
 {
     bool resumes = o->resume_path && *o->resume_path, shared = o->shared && !h->session->shares;
 
+    if (o->log_base && *o->log_base && !h->session->keeps)
+        return err_field(err, E_NOTIMPL, "spec.logs",
+                         "the agent of target %s is of an older version, which keeps no logs in a "
+                         "store: upgrade it, or leave spec.logs of the Target out",
+                         h->base.target);
     if (!shared && (!o->reshard || !resumes || h->session->reshards))
         return 0;
     return err_field(err, E_NOTIMPL, shared ? "spec.checkpoint.layout" : "spec.checkpoint.reshard",
@@ -109,10 +114,13 @@ int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
                                .resume_path = o->resume_path,
                                .resume_digest = o->resume_digest,
                                .reshard = o->reshard,
-                               .shared = o->shared};
+                               .shared = o->shared,
+                               .log_base = o->log_base,
+                               .log_max = (uint64_t)o->log_max_bytes};
     order_workers(ret, o->placement, a);
     ret->n_argv = texts_with(o->argv, "", a, &ret->argv);
     ret->n_env = texts_with(o->env, "", a, &ret->env);
+    ret->n_log_env = texts_with(o->log_env, "", a, &ret->log_env);
     return 0;
 }
 

@@ -219,6 +219,7 @@ static void guest_hello(struct hub_session *x, struct wire_hello *hello, struct 
     x->times = hello->times;
     x->terminals = hello->terminals;
     x->forwards = hello->forwards;
+    x->keeps = hello->keeps;
     x->hello = hello;
     x->mem = mem;
     x->asked_ms = now;

@@ -17,7 +17,8 @@
 #define AGENT_PATH_MAX 512
 #define AGENT_RUNS_MAX 5000  /* live runs */
 #define AGENT_ENDED_KEPT 256 /* ended runs whose folder is kept, for logs */
-#define AGENT_ORDER_MAX (LIMIT_ORDER_MAX_BYTES + 4096) /* with the agent's own fields */
+/* with the agent's own fields, and how the store of its logs is reached */
+#define AGENT_ORDER_MAX (LIMIT_ORDER_MAX_BYTES + 4096 + 16384)
 #define AGENT_BOOK_MAX 100000 /* uids that it remembers in order to refuse them */
 #define AGENT_BOOK_MAX_BYTES ((size_t)256 << 20)
 /* kept free, in ends: for keys found absent while no run is accepted */
@@ -141,6 +142,7 @@ struct worker {
     unsigned dials;
     bool given_up; /* end.json was written for it; one last look for its shim follows */
     uint64_t told; /* hash of what this session was told of it; 0: nothing */
+    struct kept_writer *kept; /* what it prints goes to a store; NULL: it does not */
 };
 struct waiter { /* a STOP request, answered when the run has ended */
     struct list link;
@@ -177,7 +179,13 @@ struct run {
 /* ---- work on checkpoint stores ---- */
 /* Jobs on the thread pool, bounded so that a store which hangs cannot take the pool from the agent,
  * which resolves names on it (store_jobs.c). */
-enum store_job_kind { STORE_JOB_CUT, STORE_JOB_STAGE, STORE_JOB_RETAIN, STORE_JOB_NR };
+enum store_job_kind {
+    STORE_JOB_CUT,
+    STORE_JOB_STAGE,
+    STORE_JOB_RETAIN,
+    STORE_JOB_LOGS,
+    STORE_JOB_NR
+};
 struct store_job { /* embedded in the caller's struct */
     struct list link, all;
     struct agent *agent; /* NULL in done(): the agent is gone, free everything */
@@ -196,6 +204,12 @@ int store_roots_open(struct agent *a, struct err *err) MUST_CHECK;
 int store_allowed(const struct agent *a, const char *path, struct err *err);
 /* Below what it has to lie, borrowed; NULL: it was accepted when other folders were allowed. */
 const char *store_roots_of(const struct agent *a, const char *base);
+/* What its programs print is kept in the store that its order names (connectors/kept). */
+void logs_init(struct run *r);
+void logs_fini(struct run *r);
+void logs_consider(struct run *r);        /* workers may have ended */
+bool logs_settled(const struct run *r);   /* an end need not wait for them any longer */
+bool logs_scrub(struct wire_order *o);    /* as environments are; false: nothing is left to do */
 
 struct agent {
     struct loop *loop;
@@ -395,7 +409,7 @@ const char *worker_gpus(const struct worker *w, struct arena *m); /* "0,3" */
 /* What agents of this version tell of themselves, as members of a wire_hello. */
 #define AGENT_KNOWS                                                                                \
     .reshards = true, .shares = true, .opens = true, .notices = true, .terminals = true,           \
-    .forwards = true, .times = true
+    .forwards = true, .times = true, .keeps = true
 void session_start(struct agent *a);
 void session_stop(struct agent *a);
 /* requests.c: handles a frame of the server that concerns no stream. */

@@ -70,6 +70,9 @@ int order_check(struct agent *a, const struct wire_order *o, struct err *err)
     if ((*base && store_allowed(a, base, err) < 0) ||
         (*o->resume_path && store_allowed(a, o->resume_path, err) < 0))
         return E_FORBIDDEN;
+    struct err why;
+    if (*o->log_base && store_allowed(a, o->log_base, &why) < 0)
+        return err_field(err, E_FORBIDDEN, "spec.logs.store", "%.400s", why.text);
     for (uint32_t i = 0; i < o->n_workers; i++) {
         if (o->workers[i].rank != i)
             return err_set(err, E_INVALID, "the order's ranks are not 0, 1, 2, …");

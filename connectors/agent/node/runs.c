@@ -45,7 +45,7 @@ static enum run_state run_state(const struct run *r)
     /* What it resumes from does not hold, or it was stopped before: no process ever was. */
     if (ended == r->n_workers && never == r->n_workers)
         return RUN_ABSENT;
-    if (ended == r->n_workers && checkpoints_settled(r))
+    if (ended == r->n_workers && checkpoints_settled(r) && logs_settled(r))
         return RUN_ENDED;
     return up == r->n_workers ? RUN_RUNNING : RUN_STARTING;
 }
@@ -149,6 +149,7 @@ static void run_free(struct run *r)
         mem_free(container_of(e, struct waiter, link));
     list_remove(&r->link);
     checkpoints_fini(r);
+    logs_fini(r);
     (void)arena_destroy(r->order_mem);
     mem_free(r->workers);
     mem_free(r);
@@ -236,7 +237,7 @@ static void run_scrub(struct run *r)
     struct err err;
     AUTO_BUF text = {0};
 
-    if (!r->order->n_env)
+    if (!logs_scrub(r->order) && !r->order->n_env)
         return;
     r->order->n_env = 0;
     if (order_rewrite(r, &err) < 0)
@@ -283,6 +284,7 @@ void run_changed(struct run *r)
     if (r->failed && !r->stop_signo) /* a gang lives together: the others would wait for ever */
         run_stop(r, SIGTERM, r->order->grace_ms);
     checkpoints_consider(r);
+    logs_consider(r);
     workers_tell(r);
     run_observe(r, &o);
     bool grant = o.grant > r->told_grant;
@@ -425,6 +427,7 @@ static struct run *run_make(struct agent *a, const struct run_key *k, struct wir
     for (unsigned i = 0; i < r->n_workers; i++)
         worker_init(&r->workers[i], r, i);
     checkpoints_init(r);
+    logs_init(r);
     list_push(&a->runs, &r->link);
     return r;
 }

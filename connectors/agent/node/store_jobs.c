@@ -2,12 +2,15 @@
  * take minutes, or hang. The pool has few threads and resolves the servers' names, too, so only
  * some of them may ever be lent to stores. */
 #include "connectors/agent/node/agent_internal.h"
+#include "connectors/kept/kept.h"
+
+#include <string.h>
 
 #include <stdio.h>
 #include <string.h>
 
 static const unsigned at_once[STORE_JOB_NR] = {
-    [STORE_JOB_CUT] = 2, [STORE_JOB_STAGE] = 2, [STORE_JOB_RETAIN] = 1};
+    [STORE_JOB_CUT] = 2, [STORE_JOB_STAGE] = 2, [STORE_JOB_RETAIN] = 1, [STORE_JOB_LOGS] = 1};
 
 static void jobs_next(struct agent *a, enum store_job_kind kind);
 
@@ -113,4 +116,101 @@ void store_jobs_fini(struct agent *a)
     }
     for (unsigned i = 0; i < STORE_JOB_NR; i++)
         list_init(&a->jobs.waiting[i]);
+}
+
+/* ---- what programs print ---- */
+struct logs_job { /* owned by itself */
+    struct store_job job;
+    struct kept_job *kept;
+};
+
+static void logs_work(struct store_job *job)
+{
+    kept_job_work(container_of(job, struct logs_job, job)->kept);
+}
+
+static void logs_done(struct store_job *job)
+{
+    struct logs_job *j = container_of(job, struct logs_job, job);
+
+    kept_job_done(j->kept);
+    mem_free(j);
+}
+
+static void logs_begin(struct kept_job *kept, void *arg)
+{
+    const struct run *r = arg;
+    struct logs_job *j = mem_new(struct logs_job);
+
+    j->kept = kept;
+    j->job.kind = STORE_JOB_LOGS;
+    j->job.work = logs_work;
+    j->job.done = logs_done;
+    kept_job_progress(kept, &j->job.progress);
+    store_job_begin(r->agent, &j->job);
+}
+
+static void logs_come(void *arg)
+{
+    run_changed(arg);
+}
+
+void logs_init(struct run *r)
+{
+    const struct wire_order *o = r->order;
+    char path[AGENT_PATH_MAX];
+    AUTO_ARENA m = arena_create(0);
+    const char **env = NULL;
+
+    if (!*o->log_base)
+        return;
+    if (o->n_log_env) {
+        env = arena_array(m, const char *, o->n_log_env + 1);
+        memcpy(env, o->log_env, o->n_log_env * sizeof *env);
+    }
+    for (unsigned i = 0; i < r->n_workers; i++) {
+        const struct kept_config cfg = {.loop = r->agent->loop,
+                                        .path = path,
+                                        .base = o->log_base,
+                                        .env = env,
+                                        .roots = store_roots_of(r->agent, o->log_base),
+                                        .rank = i,
+                                        .max_bytes = (o->log_max ? o->log_max : KEPT_MAX_DEFAULT) /
+                                                     r->n_workers,
+                                        .begin = logs_begin,
+                                        .settled = logs_come,
+                                        .arg = r};
+        worker_log_path(r, i, path);
+        r->workers[i].kept = kept_writer_create(&cfg);
+    }
+}
+
+void logs_fini(struct run *r)
+{
+    for (unsigned i = 0; i < r->n_workers; i++)
+        r->workers[i].kept = kept_writer_destroy(r->workers[i].kept);
+}
+
+void logs_consider(struct run *r)
+{
+    for (unsigned i = 0; i < r->n_workers; i++)
+        if (r->workers[i].state == WS_ENDED)
+            kept_writer_over(r->workers[i].kept);
+}
+
+bool logs_settled(const struct run *r)
+{
+    for (unsigned i = 0; i < r->n_workers; i++)
+        if (!kept_writer_settled(r->workers[i].kept))
+            return false;
+    return true;
+}
+
+bool logs_scrub(struct wire_order *o)
+{
+    bool any = *o->log_base || o->n_log_env;
+
+    o->log_base = "";
+    o->n_log_env = 0;
+    return any;
 }

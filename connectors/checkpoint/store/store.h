@@ -15,7 +15,7 @@
  * what the system said; whether it is there at all is store_is_here.
  *
  * Calls block, for as long as store.c's limits say; one thread at a time. Private to
- * connectors/checkpoint. */
+ * connectors/checkpoint and connectors/kept. */
 #ifndef HANSE_CONNECTORS_CHECKPOINT_STORE_STORE_H
 #define HANSE_CONNECTORS_CHECKPOINT_STORE_STORE_H
 

@@ -8,6 +8,7 @@
 #include "api/base/failpoint.h"
 #include "connectors/checkpoint/checkpoint.h"
 #include "controlplane/leader/drive/lease.h"
+#include "controlplane/leader/logs/logs.h"
 #include "controlplane/leader/site/sites.h"
 
 #include <openssl/evp.h>
@@ -326,6 +327,28 @@ static int order_principal(const struct site *t, const struct object *o, struct 
                    t->name, o->meta->namespace_, *queue ? ", queue " : "", queue);
 }
 
+/* Where what it prints is kept, as its intent has it. */
+static int order_logs(const struct site *t, const struct object *o, const struct run_key *k,
+                      struct arena *a, struct run_order *ret, struct err *err)
+{
+    const struct intent *in = object_as(o, workload)->status->intent;
+    char base[KEPT_PATH_MAX], name[64];
+
+    ret->log_base = "";
+    if (!in || !in->logs)
+        return 0;
+    int rc = kept_base(in->logs->store, root_cluster_uid(t->brain->root), o->meta->namespace_,
+                       o->meta->name, o->meta->uid, base, err);
+    if (rc == 0)
+        rc = logs_env(t->brain, in->logs, a, &ret->log_env, err);
+    if (rc < 0)
+        return rc;
+    kept_try_name(k->epoch, k->try_, name);
+    ret->log_base = arena_printf(a, "%s/%s", base, name);
+    ret->log_max_bytes = in->logs->maxBytes;
+    return 0;
+}
+
 int order_make(struct site *t, const struct object *o, const struct placement *p,
                const struct run_key *k, struct arena *a, struct run_order *ret, struct err *err)
 {
@@ -335,6 +358,8 @@ int order_make(struct site *t, const struct object *o, const struct placement *p
         return err->code;
     order_stage(t, o, p, k, a, ret);
     int rc = order_principal(t, o, ret, err);
+    if (rc == 0)
+        rc = order_logs(t, o, k, a, ret, err);
     if (rc < 0)
         return rc;
     ret->env = env;
@@ -396,7 +421,8 @@ static void digest(const struct run_order *o, unsigned char ret[32])
                                  o->document,
                                  o->checkpoint_dir,
                                  o->resume_path,
-                                 o->resume_digest};
+                                 o->resume_digest,
+                                 o->log_base};
     const int64_t numbers[] = {o->key.epoch,
                                o->key.try_,
                                o->cpu_milli,
@@ -416,7 +442,8 @@ static void digest(const struct run_order *o, unsigned char ret[32])
                                o->reshard,
                                o->shared,
                                o->look_workers,
-                               o->look_epoch};
+                               o->look_epoch,
+                               o->log_max_bytes};
     EVP_MD_CTX *m = EVP_MD_CTX_new();
 
     INV(m && EVP_DigestInit_ex(m, EVP_sha256(), NULL) == 1);
@@ -425,6 +452,7 @@ static void digest(const struct run_order *o, unsigned char ret[32])
     add(m, numbers, sizeof numbers);
     add_texts(m, o->argv);
     add_texts(m, o->env);
+    add_texts(m, o->log_env);
     add_place(m, o->placement);
     INV(EVP_DigestFinal_ex(m, ret, NULL) == 1);
     EVP_MD_CTX_free(m);

@@ -16,6 +16,7 @@
 #include "controlplane/leader/drive/driver.h"
 #include "controlplane/leader/drive/lease.h"
 #include "controlplane/leader/drive/observed.h"
+#include "controlplane/leader/logs/logs.h"
 #include "controlplane/leader/move/causes.h"
 #include "controlplane/leader/move/mover.h"
 #include "controlplane/leader/queue/scheduler.h"
@@ -42,6 +43,7 @@
 void sites_init(struct brain *b)
 {
     list_init(&b->sites->all);
+    list_init(&b->sites->views);
 }
 
 struct site *site_next(const struct brain *b, const struct site *t)
@@ -572,4 +574,5 @@ void sites_drop(struct brain *b)
 {
     list_for_each_safe (it, tmp, &b->sites->all)
         site_destroy(container_of(it, struct site, link));
+    kept_views_drop(b);
 }

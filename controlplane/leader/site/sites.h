@@ -14,6 +14,8 @@ struct sites {
     uint64_t made;          /* the last site.number that was given */
     struct home_door *door; /* runners.c: NULL until the first runner comes */
     unsigned claiming;      /* runners whose claims are on their way into the log */
+    struct list views;      /* logs/: logs that are read from stores; viewing: on threads */
+    unsigned n_views, viewing;
 };
 
 struct site_agent { /* a part of spec.agents, as its connector told it last */

@@ -42,6 +42,20 @@ static void claim_dispatch(struct txn *t, const struct workload_status *s, struc
         in->home = root_cluster_uid(t->w);
 }
 
+/* Where its logs go, as its Target says now; older members know no such field. */
+static struct target_logs *logs_of(const struct txn *t, const struct workload *w)
+{
+    const struct object *o = root_get(t->w, KIND_TARGET, "", w->status->placement->target);
+    const struct target_logs *is = o ? object_as(o, target)->spec->logs : NULL;
+
+    if (!is || root_feature_level(t->w) < FEATURE_CLOSES)
+        return NULL;
+    struct target_logs *logs = arena_new(t->a, struct target_logs);
+    *logs = (struct target_logs){
+        .store = is->store, .credentialsFrom = is->credentialsFrom, .maxBytes = is->maxBytes};
+    return logs;
+}
+
 int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
                    const struct lease_grant *g)
 {
@@ -50,6 +64,7 @@ int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
     claim_dispatch(t, w->status, in);
     if (root_feature_level(t->w) < FEATURE_GRANTS) /* members that know no grants apply it, too */
         return 0;
+    in->logs = logs_of(t, w);
     if (w->spec->checkpoint)
         in->store = w->spec->checkpoint->store;
     if (!g) /* by a leader that did not know yet that all members had come to that level */

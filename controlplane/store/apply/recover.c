@@ -339,6 +339,7 @@ static void adopt_live(struct txn *t, struct adoption *x)
      * the longest that was ever given. */
     s->intent = arena_new(t->a, struct intent);
     s->intent->store = x->ts->intent ? x->ts->intent->store : "";
+    s->intent->logs = x->ts->intent ? x->ts->intent->logs : NULL;
     s->intent->op = INTENT_SUBMIT;
     s->intent->try_ = x->c->try_;
     s->intent->done = true;

@@ -85,7 +85,8 @@ static void end_add(struct txn *t, struct run *x)
                                   .reason = x->reason,
                                   .message = x->message,
                                   .target = s->placement ? s->placement->target : "",
-                                  .store = s->intent ? s->intent->store : ""};
+                                  .store = s->intent ? s->intent->store : "",
+                                  .logs = s->intent ? s->intent->logs : NULL};
     if (s->placement && root_feature_level(t->w) >= FEATURE_GRANTS)
         ends[keep].workers = s->placement->n_assignments;
     if (x->c->pause && x->c->pause->scope == BLAMES_WORKLOAD) {

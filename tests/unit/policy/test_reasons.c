@@ -55,6 +55,7 @@ static const struct reason_case cases[REASON_NR] = {
     [REASON_UNREACHABLE] = {.answer = NEVER},
     [REASON_STORE] = {.answer = NEVER},
     [REASON_STORE_PLACE] = {.answer = NEVER},
+    [REASON_LOG_PLACE] = {.answer = NEVER}, /* unit/policy/rules */
     [REASON_TARGET_PAUSED] = {TIME,
                               "kind: Target\nmetadata: {name: hub}\nspec: {type: agent, tier: hub, "
                               "region: eu}\nstatus: {pauses: [{scope: target, refusal: quota, "

@@ -32,6 +32,8 @@ static const struct acts {
     {"target_spec", UNIT "controlplane/leader/drive/test_principals.c", "principals"},
     {"target_principal", UNIT "controlplane/leader/drive/test_principals.c",
      "name namespaces queues credentialsFrom"},
+    {"target_spec", E2E "logs_kept.py", "logs"},
+    {"target_logs", E2E "logs_kept.py", "store credentialsFrom maxBytes"},
     {"target_limits", UNIT "controlplane/leader/machines/test_machines.c", "machines"},
     {"target_spec", UNIT "controlplane/leader/machines/test_machines.c", "machines"},
     {"machine_pool", UNIT "controlplane/leader/machines/test_machines.c",
@@ -176,6 +178,9 @@ static const struct {
      "{type: callout, tier: hub, connection: {server: 'https://rack.example', runners: true, "
      "homeProxy: 'http://anna:secret@proxy:3128', credentialsFrom: {secret: a}}}"},
     {"Target", "spec.principals", "{type: agent, tier: hub, principals: [{name: anna}]}"},
+    {"Target", "spec.logs",
+     "{type: callout, tier: hub, connection: {server: 'https://x', credentialsFrom: {secret: a}}, "
+     "logs: {store: /logs}}"},
     {"Target", "spec.principals[].queues",
      "{type: callout, tier: hub, connection: {server: 'https://rack.example', credentialsFrom: "
      "{secret: a}}, principals: [{name: anna, queues: [q]}]}"},

@@ -67,6 +67,31 @@ static void test_names(void **state)
     admit(target("", true), "spec.localStores[1]");
 }
 
+static struct object *logs(const char *store, bool keys)
+{
+    struct meta m = {.name = "t", .uid = "u"};
+    struct secret_ref ref = {.secret = "keys"};
+    struct target_logs l = {.store = store, .credentialsFrom = keys ? &ref : NULL};
+    struct target_spec spec = {.type = TARGET_AGENT, .tier = TIER_HUB, .logs = &l};
+    struct target body = {.metadata = &m, .spec = &spec};
+
+    return object_make(kind_by_id(KIND_TARGET), &body);
+}
+
+/* Logs go where somebody can write. */
+static void test_logs(void **state)
+{
+    static const char *const bad[] = {"s3-fra", "//logs", "/logs/../us", "s3://", "gs://b/p"};
+
+    (void)state;
+    admit(logs("/logs", false), NULL);
+    admit(logs("s3://b/p", false), NULL);
+    admit(logs("s3://b/p", true), NULL);
+    admit(logs("/logs", true), "spec.logs.credentialsFrom");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        admit(logs(bad[i], false), "spec.logs.store");
+}
+
 /* Its next start could not resume from what the one before has saved. */
 static void test_a_layout_stays(void **state)
 {
@@ -90,7 +115,7 @@ static void test_a_layout_stays(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names), cmocka_unit_test(test_logs),
                                        cmocka_unit_test(test_a_layout_stays)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

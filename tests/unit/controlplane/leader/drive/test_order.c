@@ -28,6 +28,8 @@ static const char *secret_get(void *arg, const char *ns, const char *name, const
     (void)arg;
     if (!strcmp(name, "large"))
         return large;
+    if (!strcmp(ns, "hanse-system") && !strcmp(name, "keys"))
+        return !strcmp(key, "AWS_ACCESS_KEY_ID") ? "hush" : NULL;
     return !strcmp(ns, "dev") && !strcmp(name, "s") && !strcmp(key, "token") ? "hush" : NULL;
 }
 static void secret_put(void *arg, const char *text)
@@ -199,6 +201,43 @@ static void test_secrets(void **state)
 }
 
 /* 512 Secrets of a megabyte each are no order; the leader says so before it has gathered them. */
+/* Where its logs go is in its intent, by which keys, too; whatever the Target says since. */
+static void test_logs(void **state)
+{
+    struct run_key key = {.uid = "u1", .epoch = 3, .try_ = 2};
+    struct secret_ref keys = {.secret = "keys"};
+    struct target_logs logs = {.store = "s3://b/p/", .credentialsFrom = &keys, .maxBytes = 7};
+    struct intent in = {.op = INTENT_SUBMIT, .logs = &logs};
+    struct run_order o, before;
+    struct order_sent sent = {.n = 0};
+    struct err err;
+    struct world x;
+
+    (void)state;
+    world_init(&x);
+    struct object *none = workload_of(&x);
+    assert_int_equal(order_make(&x.site, none, &x.at, &key, x.kit.a, &before, &err), 0);
+    assert_string_equal(before.log_base, "");
+    assert_null(before.log_env);
+    x.w->status->intent = &in;
+    struct object *w = workload_of(&x);
+    assert_int_equal(order_make(&x.site, w, &x.at, &key, x.kit.a, &o, &err), 0);
+    assert_int_equal(o.log_max_bytes, 7);
+    assert_string_equal(o.log_base, "s3://b/p/_logs/_/dev/w-u1/e3.2");
+    assert_string_equal(o.log_env[0], "AWS_ACCESS_KEY_ID=hush");
+    assert_null(o.log_env[1]);
+    assert_int_equal(x.put, 1);
+    assert_false(order_same(&sent, &o));
+    (void)object_unref(w);
+    keys.secret = "gone"; /* nothing starts whose logs could not be kept */
+    w = workload_of(&x);
+    assert_int_equal(order_make(&x.site, w, &x.at, &key, x.kit.a, &o, &err), E_NOTFOUND);
+    assert_non_null(strstr(err.text, "Secret gone"));
+    (void)object_unref(w);
+    (void)object_unref(none);
+    world_fini(&x);
+}
+
 static void test_secrets_that_make_it_too_large(void **state)
 {
     struct run_key key = {.uid = "u1", .epoch = 3, .try_ = 1};
@@ -355,6 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_checkpoint_of_the_order),
                                        cmocka_unit_test(test_interval),
                                        cmocka_unit_test(test_secrets),
+                                       cmocka_unit_test(test_logs),
                                        cmocka_unit_test(test_secrets_that_make_it_too_large),
                                        cmocka_unit_test(test_a_checkpoint_stays_told),
                                        cmocka_unit_test(test_a_checkpoint_is_its_own),

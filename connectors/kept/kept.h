@@ -1,0 +1,113 @@
+/* What programs printed, kept in a store (connectors/checkpoint/store) as long as the machine may
+ * not be: pieces, written by whoever runs the program, read by a member of the hub.
+ *
+ *   STORE/_logs/CLUSTER/NAMESPACE/WORKLOAD-UID/eEPOCH.TRY/RANK/FROM.log.gz
+ *
+ * FROM is the number of the piece's first byte, counted from the first that was ever printed, in 16
+ * digits. So a piece has one name, who sends it again after an answer that was lost finds it there,
+ * and what is missing between two is seen. A piece is a gzip file of the text as it was printed:
+ * anybody can read it without Hanse. Its extra field "HL" says when its bytes came:
+ *
+ *   u8 version 1, u8 flags (1: a line begins with it; 2: nothing follows, the program has ended),
+ *   u64 FROM, u32 bytes; then marks, u32 offset in it, i64 UTC ms: what stands before that offset
+ *   had come by then. All little-endian.
+ *
+ * No namespace is called "_logs", so checkpoints may lie in the same store. Pieces never change.
+ * This code must never take one worker's bytes for another's, and never pass over what is missing
+ * in silence. */
+#ifndef HANSE_CONNECTORS_KEPT_KEPT_H
+#define HANSE_CONNECTORS_KEPT_KEPT_H
+
+#include "api/base/loop/loop.h"
+#include "connectors/checkpoint/checkpoint.h"
+#include "connectors/output/output.h"
+
+#define KEPT_PIECE_MAX 131072 /* bytes of text */
+#define KEPT_PACKED_MAX ((size_t)KEPT_PIECE_MAX + 65536 + 4096)
+#define KEPT_PIECES_MAX 4096 /* of one worker; then the oldest but the first go */
+#define KEPT_EVERY_MS 5000   /* between pieces of a program that prints; longer after hours */
+#define KEPT_EVERY_MAX_MS 60000
+#define KEPT_END_MS 10000      /* that an end waits for what was printed last */
+#define KEPT_RATE 1048576u     /* bytes a second of one worker while it runs */
+#define KEPT_MAX_DEFAULT (64ll << 20) /* bytes of text that are kept of one run */
+#define KEPT_PATH_MAX CHECKPOINT_PATH_MAX
+
+/* ---- names and pieces (piece.c) ---- */
+/* "STORE/_logs/CLUSTER/NAMESPACE/WORKLOAD-UID"; of a name that is too long for a folder, "UID".
+ * cluster: its uid; "": it has none. */
+int kept_base(const char *store, const char *cluster, const char *ns, const char *name,
+              const char *uid, char ret[KEPT_PATH_MAX], struct err *err) MUST_CHECK;
+void kept_try_name(int64_t epoch, int64_t try_, char ret[64]);
+bool kept_try_parse(const char *name, int64_t *ret_epoch, int64_t *ret_try);
+void kept_piece_name(uint64_t from, char ret[40]);
+bool kept_piece_parse(const char *name, uint64_t *ret_from);
+
+struct kept_piece {
+    struct output_cut at;
+    uint32_t bytes;
+    bool last;
+};
+/* text: p->bytes bytes. *out gets the file. */
+int kept_pack(const struct kept_piece *p, const char *text, struct buf *out,
+              struct err *err) MUST_CHECK;
+/* E_CORRUPT: it is none of ours, or damaged. text gets at most KEPT_PIECE_MAX bytes. */
+int kept_unpack(struct slice file, uint64_t from, struct kept_piece *ret, struct buf *text,
+                struct err *err) MUST_CHECK;
+
+/* ---- who keeps it (writer.c): on a loop; the store is asked on a thread ---- */
+struct kept_writer;
+struct kept_job;
+struct kept_config { /* texts are copied */
+    struct loop *loop;
+    const char *path;       /* of the log that its runner bounds (connectors/output) */
+    const char *base;       /* kept_base, and the name of its try */
+    const char *const *env; /* as of struct checkpoint_store */
+    const char *roots;      /* likewise */
+    int64_t rank;
+    uint64_t max_bytes; /* of text; 0: as is usual */
+    /* Has kept_job_work(j) called on a thread, then kept_job_done(j) on the loop, in any case. */
+    void (*begin)(struct kept_job *j, void *arg);
+    void (*settled)(void *arg); /* kept_writer_settled has become true */
+    void *arg;
+};
+struct kept_writer *kept_writer_create(const struct kept_config *cfg);
+/* The program has ended: what it printed last is kept now. May be called again. */
+void kept_writer_over(struct kept_writer *w);
+/* It is over, and all of it is kept, or KEPT_END_MS have passed; it goes on trying all the same. */
+bool kept_writer_settled(const struct kept_writer *w);
+/* Why the store took nothing last; "": it did. */
+const char *kept_writer_fault(const struct kept_writer *w);
+struct kept_writer *kept_writer_destroy(struct kept_writer *w); /* accepts NULL */
+
+/* p is cancelled when nobody waits for it any more, and may be NULL. */
+void kept_job_progress(struct kept_job *j, struct checkpoint_progress *p);
+void kept_job_work(struct kept_job *j);
+void kept_job_done(struct kept_job *j); /* frees it */
+
+/* ---- who reads it (reader.c): calls block, one thread at a time ---- */
+struct kept_request {
+    const char *base;       /* kept_base */
+    const char *const *env; /* as of struct checkpoint_store */
+    int64_t epoch, try_;    /* try_ 0: the newest one of that epoch of which anything is kept */
+    int64_t rank;
+    int64_t tail_lines; /* -1: all */
+    int64_t since_ms;   /* UTC; 0: all */
+    bool timestamps;
+    struct checkpoint_progress *progress; /* NULL, or it may cancel any call */
+};
+struct kept_reader;
+/* E_NOTFOUND: nothing is kept of that worker. Texts are borrowed until kept_close. */
+int kept_open(const struct kept_request *q, struct kept_reader **ret, struct err *err) MUST_CHECK;
+/* Adds the next piece as whoever asked wants it, with a line where something is missing, to out,
+ * which has room for KEPT_ROOM. *ret_more false: this is all that is kept now. */
+#define KEPT_ROOM ((size_t)KEPT_PIECE_MAX * 28 + 4096)
+int kept_next(struct kept_reader *r, struct buf *out, bool *ret_more, struct err *err) MUST_CHECK;
+/* Looks for what has come since. */
+int kept_again(struct kept_reader *r, struct err *err) MUST_CHECK;
+/* The last piece was read, or will be: nothing more comes. */
+bool kept_complete(const struct kept_reader *r);
+/* A line that says that the rest is missing, as far as it is known. */
+void kept_missing(const struct kept_reader *r, const char *why, struct buf *out);
+struct kept_reader *kept_close(struct kept_reader *r); /* accepts NULL */
+
+#endif

@@ -1,0 +1,25 @@
+/* Logs that are read from the store to which they went (spec.logs of their Target), where the
+ * target itself has none to show: its machine is gone, its agent out of reach, the run is not known
+ * there any more. */
+#ifndef HANSE_CONTROLPLANE_LEADER_LOGS_LOGS_H
+#define HANSE_CONTROLPLANE_LEADER_LOGS_LOGS_H
+
+#include "connectors/kept/kept.h"
+#include "controlplane/leader/context/context.h"
+
+/* "NAME=value" of the keys in the Secret that it names, in the arena; *ret NULL: it names none, and
+ * each side has its own. They hold secrets. */
+int logs_env(struct brain *b, const struct target_logs *logs, struct arena *a,
+             const char *const **ret, struct err *err) MUST_CHECK;
+
+/* The logs of the run that this Workload is, or was last, go to a store. */
+bool kept_view_possible(const struct object *workload);
+/* Reads that. The sink hears of it as of connector_ops.logs, from the loop's next turn on. */
+struct kept_view;
+int kept_view_open(struct brain *b, const struct object *workload, const struct api_exec *e,
+                   const struct log_sink *sink, struct kept_view **ret,
+                   struct err *err) MUST_CHECK;
+void kept_view_close(struct kept_view *v); /* the sink hears no more */
+void kept_views_drop(struct brain *b);     /* the leadership is over */
+
+#endif

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""What runs print outlives their machine: spec.logs of a Target names a store, a folder here and S3 there. The machines are lost (every
+process of them killed, their folders removed), and `hanse logs` tells from the store what was printed, all but the last seconds, and
+says that these are missing. A store that nobody can write to delays no end for longer than is said. Prints ok or FAILED per check;
+exit 1 when any failed. HANSE_ONLY names parts."""
+import datetime
+import glob
+import os
+import re
+import shutil
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "lib"))
+sys.path.insert(0, os.path.join(HERE, "..", "support", "s3"))
+sys.dont_write_bytecode = True
+import server  # noqa: E402
+from moves import Moves, document, run, target, wait_for  # noqa: E402
+
+BEHIND = 8      # seconds of output that may be missing: 5 between pieces, and the way
+END_WAITS = 10  # seconds that an end waits for the store
+NAMES = ("left", "right", "far")
+PRINTS = "i=0; while [ $i -lt {n} ]; do i=$((i + 1)); echo \"line $i\"; echo $i > {count}; sleep 0.02; done"
+
+
+class Kept(Moves):
+    def __init__(self, *words, **pool):
+        self.s3 = server.Server("logs")
+        super().__init__(*words, targets=NAMES, **pool)
+
+    def target_document(self, name):
+        store = {"left": {"store": self.path("checkpoints")}, "far": {"store": self.path("checkpoints", "file", "logs")},
+                 "right": {"store": "s3://logs/of runs", "credentialsFrom": "keys"}}[name]
+        return target(name, logs=store, partition={"suspectAfter": "2s", "lease": "30s"})
+
+    def start_agent(self, target):
+        with open(self.path("checkpoints", "file"), "w", encoding="utf-8"):
+            pass  # a folder below it nobody can make
+        super().start_agent(target)
+
+    def policies(self):
+        return super().policies() + ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "hanse-system"},
+                                      "stringData": self.s3.environment()},)
+
+    def prints(self, name, where, n):
+        """Submits a program that prints lines 1 to n, and notes how far it came."""
+        script = PRINTS.format(n=n, count=self.path("count-" + name))
+        self.apply(document("Workload", name, {"resources": {"cpu": 1, "memory": "64Mi"}, "targets": {"names": [where]},
+                                               "run": {"command": ["sh", "-c", script]}}, namespace="default"))
+
+    def printed(self, name):
+        try:
+            with open(self.path("count-" + name), encoding="utf-8") as file:
+                return int(file.read() or 0)
+        except (OSError, ValueError):
+            return 0
+
+    def pieces(self):
+        return glob.glob(self.path("checkpoints", "_logs", "*", "*", "*", "*", "*", "*.log.gz"))
+
+    def logs(self, name, *words):
+        return self.cli("logs", name, *words, check=False, timeout=30)
+
+    def lose(self, name):
+        """The machine: the agent, its runners and programs at once, and its disk."""
+        self.kill_target(name)
+        shutil.rmtree(self.path("agent-" + name))
+
+
+def numbers(text):
+    return [int(n) for n in re.findall(r"^(?:\S+Z )?line (\d+)$", text, re.M)]
+
+
+def ended_whole(p):
+    for name, where in (("short", "left"), ("brief", "right")):
+        p.prints(name, where, 50)
+    p.prints("late", "far", 10)
+    p.prints("one", "left", 100000)
+    p.prints("two", "right", 100000)
+    for name in ("short", "brief"):
+        p.check(f"{name} ends well", p.ended(name, 30)["phase"] == "Succeeded")
+    wait_for("late to have printed", lambda: p.printed("late") == 10, 30)
+    began = time.monotonic()
+    s = p.ended("late", 40)
+    took = time.monotonic() - began
+    p.check("a store that takes nothing delays an end by no more than is said", s["phase"] == "Succeeded" and
+            END_WAITS - 2 <= took <= END_WAITS + 4, f"{s['phase']} after {took:.1f} s")
+    p.check("its logs come from its agent", numbers(p.logs("late").stdout) == list(range(1, 11)))
+
+
+def machines_lost(p):
+    wait_for("pieces of what runs", lambda: len(p.pieces()) >= 3, 20)
+    at = {name: p.printed(name) for name in ("one", "two")}
+    for name in ("left", "right"):
+        p.lose(name)
+    began = datetime.datetime.now(datetime.timezone.utc)
+    wait_for("the targets to be away", lambda: not p.connected() & {"left", "right"}, 20)
+    for name in ("short", "brief"):
+        done = p.logs(name)
+        p.check(f"all that {name} printed is there, and no more", done.stdout == "".join(f"line {n}\n" for n in range(1, 51)), done.stderr)
+    for name in ("one", "two"):
+        done = p.logs(name)
+        had = numbers(done.stdout)
+        p.check(f"what {name} printed is there from its first line on, without a gap", had == list(range(1, len(had) + 1)) and had, done.stderr)
+        p.check(f"all of {name} but the last seconds", len(had) >= at[name] - BEHIND / 0.02, f"{len(had)} of {at[name]}")
+        p.check(f"that the rest of {name} is missing is said",
+                re.search(r"^\[hanse: what was printed after \S+ is not here: it runs, and target", done.stdout, re.M), done.stdout.splitlines()[-1:])
+        tail = numbers(p.logs(name, "--tail", "3").stdout)
+        p.check(f"--tail of {name}", tail == had[-3:], tail)
+        lines = p.logs(name, "--timestamps").stdout.splitlines()
+        middle = lines[len(lines) // 2]
+        since = numbers(p.logs(name, "--since-time", middle.split()[0][:-5] + "Z").stdout)
+        p.check(f"--since-time of {name}", since and since[-1] == had[-1] and 1 < since[0] <= numbers(middle + "\n")[0], since[:1])
+        times = [line.split()[0] for line in lines if " line " in line]
+        p.check(f"--timestamps of {name}", times == sorted(times) and times[-1] < began.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    p.check("the key is in no file of the members", not [f for top, _, names in os.walk(p.dir) for f in names if "agent-far" not in top and
+            p.s3.environment()["AWS_SECRET_ACCESS_KEY"] in open(os.path.join(top, f), encoding="latin-1").read()])
+
+
+def target_removed(p):
+    """Nobody but the log knows where its logs went."""
+    p.cli("delete", "workload", "one")
+    p.cli("fence", "one", "--yes", check=False)
+    p.cli("delete", "target", "left")
+    wait_for("the target to be gone", lambda: p.cli("get", "target", "left", check=False).returncode, 10)
+    done = p.logs("short")
+    p.check("logs of what ran on a Target that was removed", numbers(done.stdout) == list(range(1, 51)), done.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(run([ended_whole, machines_lost, target_removed], kind=Kept))
