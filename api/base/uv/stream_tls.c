@@ -178,7 +178,7 @@ static void pump(struct uv_stream_impl *s)
         flush(s);
         if (n && s->state == ST_OPEN && s->base.ev && s->base.ev->data)
             s->base.ev->data(&s->base, s->im->plain, n, s->base.arg);
-        if (s->state != ST_OPEN)
+        if (s->state != ST_OPEN || s->paused) /* its end, too, is told once it goes on again */
             return;
         if (problem == SSL_ERROR_NONE)
             continue;
