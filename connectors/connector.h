@@ -64,6 +64,10 @@ struct run_order {
     /* Runners stop themselves after this long without renewal, counted from before submit() was
      * called, however late it arrives; 0: no lease. */
     uint64_t lease_ms;
+    /* UTC ms: its runners start nothing later than start_by by their machine's clock, and nothing
+     * while that says a time before start_from: then it is wrong. 0: no such bound. What cannot be
+     * kept to it is refused (E_NOTIMPL). */
+    int64_t start_from_ms, start_by_ms;
     /* time that the program has to save: within the lease, and when it is stopped */
     uint64_t grace_ms;
     /* Absolute directory of this workload in its store, or ""; connectors/checkpoint describes its
@@ -354,7 +358,9 @@ struct connector_ops {
      * "": not so. */
     const char *(*repeats)(const struct connector *c);
     /* Asks what became of this key; `seen` is set with DONE. By RUN_ABSENT the target promises to
-     * refuse the key later. */
+     * refuse the key later. One that cannot promise says RUN_UNKNOWN, `unlisted` where it has
+     * listed all that it has since it was asked and would have shown the run: what the caller makes
+     * of that is by the order's start_by. So does stop(). */
     void (*find)(struct connector *c, const struct run_key *k, struct call *call);
     /* Reads all of o's resume_path on the target's side before submit, and checks every digest.
      * DONE: it can be resumed from there. REJECTED (err E_CHECKPOINT, seen->reason Checkpoint…): it

@@ -115,6 +115,20 @@ static bool machines_elsewhere(const struct object *o)
     return SPEC(target)->n_machines > 0 && !target_can(SPEC(target)->type, CAN_ORDER_MACHINES);
 }
 
+static bool start_by_elsewhere(const struct object *o)
+{
+    const struct target_limits *l = SPEC(target)->limits;
+
+    return l && l->startWithin > 0 && !target_can(SPEC(target)->type, CAN_START_BY);
+}
+
+static bool start_by_half(const struct object *o)
+{
+    const struct target_limits *l = SPEC(target)->limits;
+
+    return l && (l->startWithin > 0) != (l->clockError > 0);
+}
+
 static bool data_mounted(const struct object *o)
 {
     for (uint32_t i = 0; i < SPEC(workload)->n_data; i++)
@@ -270,6 +284,11 @@ static const struct promise promises[] = {
      "only agents keep in a store what their runs print: leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.machines", machines_elsewhere,
      "only callout targets order machines: leave it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.limits.startWithin", start_by_elsewhere,
+     "only servers of callout targets can be told by when to start a run: leave it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.limits", start_by_half,
+     "startWithin and clockError belong together: by when a run is started, and how far the clocks "
+     "of the target's machines may be off"},
     {KIND_WORKLOAD, PROMISE_REFUSED, "spec.data[].mountPath", data_mounted,
      "nothing is mounted: tell the program by spec.run.env or args where the data lies, and leave "
      "it out"},

@@ -127,7 +127,8 @@ enum target_can {
     CAN_ASK = 1024,
     CAN_CALL_HOME = 2048,
     CAN_ACT_FOR = 4096,
-    CAN_ORDER_MACHINES = 8192
+    CAN_ORDER_MACHINES = 8192,
+    CAN_START_BY = 16384
 };
 bool target_can(enum target_type type, enum target_can what);
 /* The same of one Target: where its runners call home (spec.connection.runners), they hold leases,

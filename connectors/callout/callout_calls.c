@@ -168,7 +168,8 @@ static void call_seen(struct callout_call *k, const struct web_answer *a)
         callout_workers(k->c, o, workers);
     if (rc < 0) {
         callout_call_end(k, OUT_UNKNOWN, NULL, &err);
-    } else if (k->op == CALLOUT_STOP && o->state != RUN_ENDED && o->state != RUN_ABSENT) {
+    } else if (k->op == CALLOUT_STOP && o->state != RUN_ENDED && o->state != RUN_ABSENT &&
+               !o->unlisted) {
         timer_start(&k->deadline, k->call->deadline_ms > now ? k->call->deadline_ms - now : 0);
     } else {
         struct callout *c = k->c;

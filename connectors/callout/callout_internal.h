@@ -32,6 +32,7 @@ struct callout {
     bool reachable;
     bool checkpoints; /* its server hands home.options on */
     bool repeats;     /* an order sent again is the same run */
+    bool starts_by;   /* it keeps to startBy and startFrom of an order */
     char instance[CALLOUT_ID_MAX + 1];
     /* of the nodes: as the changes say; as they were read last, "": not yet in this session */
     char told_revision[CALLOUT_ID_MAX + 1], revision[CALLOUT_ID_MAX + 1];

@@ -173,6 +173,11 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
         rc = err_set(err, E_NOTIMPL,
                      "its Target has spec.principals, and it does not say that it starts runs in "
                      "their names");
+    const struct target_limits *l = object_as(c->doc, target)->spec->limits;
+    if (rc == 0 && l && l->startWithin > 0 && !h->starts_by)
+        rc = err_set(err, E_NOTIMPL,
+                     "its Target has spec.limits.startWithin, and it does not say that it keeps to "
+                     "startBy");
     if (rc < 0)
         return rc;
     str_copy(c->instance, sizeof c->instance, h->instance);
@@ -182,6 +187,7 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
     c->next = h->next;
     c->checkpoints = h->checkpoints;
     c->repeats = h->repeats;
+    c->starts_by = h->starts_by;
     c->revision[0] = c->told_revision[0] = '\0';
     c->reachable = true;
     (void)snprintf(session, sizeof session, "%.40s/%llu", c->instance,

@@ -3,6 +3,7 @@
  * fence, no checkpoint. */
 #include "connectors/callout/callout_internal.h"
 
+#include "api/base/failpoint.h"
 #include "api/base/log.h"
 
 #include <cjson/cJSON.h>
@@ -164,6 +165,8 @@ int callout_seen(const struct callout *c, struct observation *o, struct err *err
         o->checkpoint = (struct run_checkpoint_report){0};
         o->lease_lost = false;
     }
+    if (o->state != RUN_UNKNOWN)
+        o->unlisted = false;
     o->grant = 0;
     o->lease_held = false;
     o->save = (struct run_save){0};
@@ -292,6 +295,10 @@ int callout_order_make(const struct callout *c, const struct run_order *o, struc
     int64_t time_ms = 0;
     char key[RUN_KEY_MAX];
 
+    if (o->start_by_ms && !c->starts_by && !PLANTED("run.start-by-dropped"))
+        return err_field(err, E_UNAVAIL, "spec.limits.startWithin",
+                         "the server of target %.100s does not say that it keeps to startBy",
+                         c->base.target);
     run_key_print(&o->key, key);
     *ret = (struct callout_order){.key = arena_strdup(a, key),
                                   .cluster = e->cluster_uid ? e->cluster_uid(e->arg) : "",
@@ -305,7 +312,9 @@ int callout_order_make(const struct callout *c, const struct run_order *o, struc
                                   .class_ = o->placement->class_,
                                   .memory_bytes = o->memory_bytes,
                                   .cpu_milli = o->cpu_milli,
-                                  .gpus = o->gpus};
+                                  .gpus = o->gpus,
+                                  .start_from_ms = o->start_from_ms,
+                                  .start_by_ms = o->start_by_ms};
     ret->n_argv = texts(o->argv, a, &ret->argv);
     ret->n_env = texts(o->env, a, &ret->env);
     if (o->saves && o->checkpoint_interval_ms)

@@ -1,4 +1,6 @@
 /* The report of one worker, which the shim sends on its socket and leaves behind in end.json. */
+#include "api/base/failpoint.h"
+#include "api/base/log.h"
 #include "connectors/shim/shim.h"
 
 #include <stdio.h>
@@ -39,6 +41,19 @@ void run_report_exit(struct run_report *r, int exit_code, int term_signal)
         (void)snprintf(r->message, sizeof r->message, "exit status %d", exit_code);
 }
 
+/* Also when guard and agent die with us, or the machine does: the next agent finds it. */
+void run_report_exited(struct loop *l, const char *dir, const struct run_report *r)
+{
+    struct run_report note = *r;
+    char path[4096];
+    struct err err;
+
+    note.step = RUN_STEP_ENDED;
+    (void)snprintf(path, sizeof path, "%s/" RUN_EXIT_FILE, dir);
+    if (run_report_write(l, path, &note, &err) < 0)
+        log_err(LOG_WARN, "run.exit_record", &err); /* the kernel has it still */
+}
+
 #define FILE_TIME_MS 50 /* how far the time of a file may be behind the clock */
 
 void run_report_saved(struct run_report *r, const struct checkpoint_sealed *newest, int64_t step,
@@ -59,4 +74,27 @@ void run_report_lease_lost(struct run_report *r)
     str_copy(r->reason, sizeof r->reason, end_text(END_LEASE_LOST));
     (void)snprintf(r->message, sizeof r->message,
                    "the lease was not renewed in time: stopped by its own runner");
+}
+
+bool run_report_late(struct run_report *r, int64_t wall_ms, int64_t from_ms, int64_t by_ms)
+{
+    bool late = by_ms && wall_ms > by_ms && !PLANTED("run.starts-late");
+    bool wrong = from_ms && wall_ms < from_ms;
+
+    if (!late && !wrong)
+        return false;
+    r->never_started = true;
+    r->exit_code = 126;
+    str_copy(r->reason, sizeof r->reason, end_text(late ? END_STARTED_TOO_LATE : END_CLOCK_WRONG));
+    if (late)
+        (void)snprintf(r->message, sizeof r->message,
+                       "it was to be started %lld s ago at the latest, and may have been given up: "
+                       "it is not started",
+                       (long long)((wall_ms - by_ms + 999) / 1000));
+    else
+        (void)snprintf(r->message, sizeof r->message,
+                       "by the clock of this machine it was ordered in %lld s from now: that clock "
+                       "is wrong, and by when it may start cannot be told",
+                       (long long)((from_ms - wall_ms + 999) / 1000));
+    return true;
 }

@@ -237,19 +237,6 @@ void runner_signal(struct runner *r, int signo)
         process_signal(r->program, signo);
 }
 
-/* Also when guard and agent die with us, or the machine does: the next agent finds it. */
-static void runner_note_exit(struct runner *r)
-{
-    struct run_report note = r->report;
-    char path[4096];
-    struct err err;
-
-    note.step = RUN_STEP_ENDED;
-    (void)snprintf(path, sizeof path, "%s/" RUN_EXIT_FILE, r->cfg.dir);
-    if (run_report_write(r->loop, path, &note, &err) < 0)
-        log_err(LOG_WARN, "run.exit_record", &err); /* the kernel has it still */
-}
-
 /* Has the program exited? Looked at without reaping it: from its exit to end.json there is no
  * moment in which only this process knows how it ended. */
 static void runner_look(struct runner *r)
@@ -274,7 +261,7 @@ static void runner_look(struct runner *r)
     }
     run_report_exit(&r->report, code, signo);
     if (r->cfg.dir)
-        runner_note_exit(r);
+        run_report_exited(r->loop, r->cfg.dir, &r->report);
     FAILPOINT("shim.exit.after");
     if (r->cfg.exited)
         r->cfg.exited(r->cfg.arg);
@@ -306,6 +293,9 @@ static int runner_spawn(struct runner *r, struct err *err)
     size_t n = 0;
     AUTO_ARENA m = arena_create(0);
 
+    if (run_report_late(&r->report, loop_wall_ms(r->loop), r->cfg.start_from_ms,
+                        r->cfg.start_by_ms))
+        return err_set(err, E_STALE, "%s", r->report.message);
     if (!*os->ops->program(os))
         return err_set(err, E_IO, "/proc is not mounted here: a run needs it");
     (void)snprintf(parent, sizeof parent, "%lld", (long long)os->ops->self(os));
@@ -399,6 +389,10 @@ static void tick_running(struct runner *r, uint64_t now)
 /* The working directory is named by the workload: only it can mend that, and nothing has begun. */
 static void not_spawned(struct runner *r, const struct err *err)
 {
+    if (r->report.never_started) { /* it was too late */
+        runner_never_starts(r);
+        return;
+    }
     if (!strcmp(err->field, "cwd")) {
         runner_say(r, end_text(END_RUN_DENIED), err->text);
         runner_never_starts(r);
@@ -411,9 +405,13 @@ static void not_spawned(struct runner *r, const struct err *err)
 
 static void tick_preparing(struct runner *r, uint64_t now)
 {
-    const struct err *why = keeper_why(r->keeper);
+    const struct err *why = r->keeper ? keeper_why(r->keeper) : NULL;
     struct err err;
 
+    if (!r->keeper) {
+        runner_never_starts(r); /* it was too late when it came */
+        return;
+    }
     if (runner_lease(r, now))
         return;
     if (keeper_state(r->keeper) == KEEPER_FAILED) {
@@ -579,10 +577,10 @@ int runner_create(struct loop *l, const struct runner_config *cfg, struct runner
         r->keeper = keeper_create(l, &cfg->checkpoints, runner_kept, r);
     } else {
         rc = runner_spawn(r, err);
-        if (rc < 0)
+        if (rc < 0 && !r->report.never_started)
             goto fail;
-        r->state = RS_RUNNING;
-        r->report.step = RUN_STEP_RUNNING;
+        r->state = rc < 0 ? RS_PREPARING : RS_RUNNING;
+        r->report.step = rc < 0 ? RUN_STEP_STARTING : RUN_STEP_RUNNING;
     }
     runner_tell(r, NULL);
     timer_start(&r->tick, 0);

@@ -26,7 +26,11 @@ int run_report_write(struct loop *l, const char *path, const struct run_report *
 int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err *err) MUST_CHECK;
 /* Fills in how the program ended; the message too, unless there is a reason already. */
 void run_report_exit(struct run_report *r, int exit_code, int term_signal);
+/* Leaves beside end.json, in that folder, how the program ended whose tree may live. */
+void run_report_exited(struct loop *l, const char *dir, const struct run_report *r);
 void run_report_lease_lost(struct run_report *r);
+/* True when it may not be started at that time of day, which the report then says. */
+bool run_report_late(struct run_report *r, int64_t wall_ms, int64_t from_ms, int64_t by_ms);
 /* A launcher (torchrun, above all) that is asked to stop hands the signal on, and ends with 1
  * although its workers have saved and ended with 75. Where the program had been asked, ended with
  * 1, and what it sealed last is of after that, this is no error: END_SAVED. step: what had been
@@ -96,6 +100,8 @@ struct runner_config {
     const char *cwd;                  /* NULL: the present one */
     const char *log_path;             /* NULL: this process's output */
     uint64_t lease_ms, lease_from_ms; /* 0: no lease; from: loop_now_ms when it was asked for */
+    /* UTC ms between which it may start, by this machine's time of day; 0: no such bound */
+    int64_t start_from_ms, start_by_ms;
     /* grace of a lost lease, and for processes that a finished program leaves behind */
     uint64_t grace_ms;
     int64_t guard_pid; /* 0 = none */

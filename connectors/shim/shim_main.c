@@ -24,6 +24,7 @@ struct args {
     struct tenant_spec tenant;
     const char *ck, *workload, *resume, *digest, *proofs, *scratch, *resume_scratch, *roots;
     uint64_t lease_ms, from_ms, grace_ms, parent, id, port, epoch, rank, world, keep;
+    uint64_t start_from, start_by;
     bool enter, help, wait_go, reshard, shared, proved;
     enum run_processes held;
     const char *const *cmd;
@@ -49,6 +50,10 @@ static const char usage[] =
     "\n"
     "  --grace MS       from SIGTERM to SIGKILL (default 30000)\n"
     "  --lease MS       stop by itself MS after the start unless renewed (default 0: never)\n"
+    "  --start-by MS    does not start COMMAND later than this (UTC, milliseconds since 1970):\n"
+    "                   it ends as StartedTooLate, with exit status 126\n"
+    "  --start-from MS  nor while the clock of this machine says that it is earlier than this:\n"
+    "                   a clock that is so wrong (ClockWrong) cannot keep --start-by either\n"
     "  --cwd FOLDER     run COMMAND there\n"
     "  --log FILE       append its output to FILE instead of passing it through\n"
     "  --processes HOW  what holds COMMAND's processes together: pidNamespace (COMMAND gets a "
@@ -165,6 +170,8 @@ static int args_check(struct args *a, struct err *err)
     if (a->grace_ms > GRACE_MAX_MS || a->lease_ms > GRACE_MAX_MS)
         return err_set(err, E_USAGE, "--grace and --lease are milliseconds, at most %llu (a year)",
                        (unsigned long long)GRACE_MAX_MS);
+    if (a->start_by > WIRE_NUMBER_MAX || a->start_from > WIRE_NUMBER_MAX)
+        return err_set(err, E_USAGE, "--start-by and --start-from are UTC, in ms since 1970");
     if (a->port > UINT16_MAX || (a->port && !a->attach))
         return err_set(err, E_USAGE, "--port: used by runners, with --attach");
     if ((!a->cmd || !a->cmd[0]) && !a->port)
@@ -245,6 +252,8 @@ static int args_parse(int argc, char **argv, struct args *a, struct err *err)
                                          {"--lease", NULL, &a->lease_ms, NULL},
                                          {"--lease-from", NULL, &a->from_ms, NULL},
                                          {"--grace", NULL, &a->grace_ms, NULL},
+                                         {"--start-by", NULL, &a->start_by, NULL},
+                                         {"--start-from", NULL, &a->start_from, NULL},
                                          {"--parent", NULL, &a->parent, NULL},
                                          {"--id", NULL, &a->id, NULL},
                                          {"--enter", NULL, NULL, &a->enter},
@@ -430,6 +439,8 @@ static int shim_run(const struct args *a, const char *marker, const char *group,
                                 .log_path = a->log,
                                 .lease_ms = a->lease_ms,
                                 .lease_from_ms = a->from_ms,
+                                .start_from_ms = (int64_t)a->start_from,
+                                .start_by_ms = (int64_t)a->start_by,
                                 .grace_ms = a->grace_ms,
                                 .guard_pid = getppid(),
                                 .will = will,

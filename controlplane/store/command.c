@@ -64,7 +64,7 @@ static const struct record_field run_fields[] = {
     RUN(17, W_I64, term_signal),    RUN(18, W_INT, proof),     RUN(19, W_STR, reason),
     RUN(20, W_STR, message),        RUN(21, W_BOOL, requeue),  RUN(40, W_STR, agent),
     RUN(41, W_BOOL, lease_held),    RUN(42, W_I64, behind_ms), RUN(43, W_I64, rank),
-    RUN(44, W_STR, instance)};
+    RUN(44, W_STR, instance),       RUN(45, W_I64, unlisted_ms)};
 #undef RUN
 #define FACT(tag, type, m) FIELD(facts_cmd, tag, type, m)
 static const struct record_field facts_fields[] = {

@@ -314,8 +314,7 @@ struct run_cmd {
     bool lease_held;          /* ACCEPTED, RUNNING, SEEN: its runners tell that they hold a lease */
     bool requeue;             /* ENDED, ABSENT, CLOSE: the workload is placed again */
     struct save_status *save; /* SAVE */
-    /* DISPATCH, from FEATURE_GRANTS on: state folder of the agent that gets the order; "": not
-     * known */
+    /* DISPATCH, from FEATURE_GRANTS on: state folder of the agent that gets the order, or "" */
     char agent[64];
     /* ABSENT, CLOSE, from FEATURE_GRANTS on: its target refused it. What was blamed, until when, is
      * written into the Target's status, or where the workload itself was blamed into its end. It
@@ -331,6 +330,7 @@ struct run_cmd {
     int64_t behind_ms; /* what has to be added to their times to have the hub's */
     int64_t rank;      /* CLAIM: whose token */
     char instance[40]; /* CLAIM: which process */
+    int64_t unlisted_ms; /* CLOSE: the log's time when its target was asked and had it nowhere */
 };
 
 /* Steps of a Migration; move.def says from which phase to which each leads, and enum move_phase

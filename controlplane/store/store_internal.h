@@ -520,8 +520,8 @@ int grant_offer(struct txn *t, struct intent *in, const struct lease_grant *g) M
 int grant_acknowledged(struct txn *t, struct intent *in, const struct lease_grant *g) MUST_CHECK;
 int claim_take(struct txn *t, struct workload_status *s, const struct run_cmd *c) MUST_CHECK;
 /* E_STALE: the log does not prove that nothing of its try ever starts; else it says how. */
-int close_proves(struct txn *t, const struct workload_status *s, const char **ret_reason,
-                 const char **ret_message) MUST_CHECK;
+int close_proves(struct txn *t, const struct workload_status *s, const struct run_cmd *c,
+                 const char **ret_reason, const char **ret_message) MUST_CHECK;
 /* The runners of that try have told that they hold the granted lease; in may be NULL. */
 void grant_told(struct txn *t, struct intent *in);
 /* E_STALE: that a lease is over proves nothing of this run. Intents without leases pass. */

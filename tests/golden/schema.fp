@@ -52,6 +52,8 @@ target_limits 1 1 -
 target_limits 2 1 -
 target_limits 3 5 -
 target_limits 4 1 -
+target_limits 5 5 -
+target_limits 6 5 -
 machine_pool 1 0 -
 machine_pool 2 1 -
 machine_pool 3 0 -
@@ -416,6 +418,8 @@ intent 20 0 -
 intent 22 11 run_claim
 intent 23 0 -
 intent 24 10 target_logs
+intent 25 6 -
+intent 26 5 -
 run_checkpoint 1 1 -
 run_checkpoint 2 6 -
 run_checkpoint 3 0 -

@@ -486,6 +486,8 @@ static void answered(struct call *c, enum outcome out, const struct observation 
         d->found_session = t->session;
     if (kind == CALL_QUIESCE && out == OUT_DONE)
         d->quiesced = true;
+    if ((kind == CALL_FIND || kind == CALL_STOP) && seen)
+        d->unlisted_ms = seen->state == RUN_UNKNOWN && seen->unlisted ? d->find_ms : 0;
     if (out != OUT_DONE || (kind == CALL_FIND && (!seen || seen->state == RUN_UNKNOWN)) ||
         (kind == CALL_STOP && (!seen || (seen->state != RUN_ENDED && seen->state != RUN_ABSENT)))) {
         if (kind == CALL_SUBMIT)
@@ -571,6 +573,7 @@ void driver_call(struct driver *d, struct site *t, enum driver_call kind)
     d->sent.settled = true; /* what is asked of this key now counts: no order comes after it */
     d->own_epoch = 0;       /* not the first one either */
     call = call_begin(d, t, kind, kind == CALL_STOP ? grace + CALL_DEADLINE_MS : CALL_DEADLINE_MS);
+    d->find_ms = brain_time_ms(d->brain);
     if (kind == CALL_FIND) {
         ops->find(t->connector, &d->key, call);
     } else if (kind == CALL_QUIESCE) {

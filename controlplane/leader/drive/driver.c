@@ -129,6 +129,7 @@ static void driver_take(struct driver *d, const struct object *o)
         d->key.try_ = try_;
         d->has_seen = d->quiesced = false;
         d->untold_since_ms = 0;
+        d->unlisted_ms = 0;
         d->refused.class_ = (enum refusal_class)0;
         driver_told_forget(d);
         d->found_session = 0;
@@ -423,7 +424,7 @@ static void tick_live(struct driver *d, struct site *t)
         d->own_epoch = 0; /* the order never left this process: nothing can run */
         driver_seen_absent(d, end_text(END_AGENT_REPLACED), "");
     }
-    if (report_seen(d))
+    if (report_seen(d) || lease_too_late(d))
         return;
     why = end_wanted(d, &requeue);
     if (why) {
@@ -464,6 +465,8 @@ static void tick_quiescing(struct driver *d, struct site *t)
             driver_step_end(d, STEP_ABSENT, !stop);
         return;
     }
+    if (lease_too_late(d))
+        return;
     if (!stop && (d->o->meta->deletionTimestamp)) {
         driver_step(d, STEP_STOP, "Deleted", "");
         return;
@@ -529,6 +532,8 @@ static void tick_unknown(struct driver *d, struct site *t)
         driver_step_end(d, STEP_ABSENT, true);
         return;
     }
+    if (lease_too_late(d))
+        return;
     if (t && t->reachable && !driver_estranged(d, t)) {
         bool seen = d->has_seen && d->found_session == t->session && d->seen.state != RUN_UNKNOWN;
         if (seen)

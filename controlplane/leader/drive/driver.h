@@ -41,6 +41,9 @@ struct driver {
     uint64_t unknown_since_ms;
     uint64_t untold_since_ms; /* loop time since which its target cannot tell of it; 0: it can */
     uint64_t untold_asked_ms; /* loop time at which it was asked then */
+    /* The log's time at which the target was asked last, and at which it was when it had the run
+     * nowhere (observation.unlisted); 0: not */
+    int64_t find_ms, unlisted_ms;
     uint32_t backoff_ms;
     struct timer again;
 

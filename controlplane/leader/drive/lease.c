@@ -287,18 +287,37 @@ static bool waits(struct driver *d)
     return object_as(d->o, workload)->status->pending && !driver_pending_over(d);
 }
 
-bool lease_closes(struct driver *d, struct site *t, bool unwanted)
+static void close(struct driver *d)
 {
-    const struct workload_status *s = object_as(d->o, workload)->status;
-    const struct intent *in = intent_of(d);
-    struct brain *b = d->brain;
-    uint64_t now = loop_now_ms(b->loop), from;
-    union command c = {.run = {.step = STEP_CLOSE, .requeue = true, .proof = PROOF_NEVER_STARTED}};
+    static const struct refusal elsewhere = {.class_ = REFUSED_CAPACITY, .scope = BLAMES_WORKLOAD};
+    union command c = {.run = {.step = STEP_CLOSE,
+                               .requeue = true,
+                               .proof = PROOF_NEVER_STARTED,
+                               .unlisted_ms = d->unlisted_ms}};
     struct target_pause pause;
 
-    if (root_feature_level(b->root) < FEATURE_CLOSES || !t || !in || !*in->home ||
-        (in->n_claims && !PLANTED("run.claims-ignored")) || workload_has_run(s) ||
-        strcmp(in->home, root_cluster_uid(b->root)) != 0)
+    if (refusal_pause(d->brain->root, d->o, d->target, &elsewhere, &pause))
+        c.run.pause = &pause;
+    driver_propose(d, &c);
+}
+
+/* Nobody has claimed any of it, and none of it was seen. */
+static bool untouched(const struct driver *d, const struct intent *in)
+{
+    const struct root *r = d->brain->root;
+
+    return root_feature_level(r) >= FEATURE_CLOSES && in &&
+           (!in->n_claims || PLANTED("run.claims-ignored")) &&
+           !workload_has_run(object_as(d->o, workload)->status);
+}
+
+bool lease_closes(struct driver *d, struct site *t, bool unwanted)
+{
+    const struct intent *in = intent_of(d);
+    const struct brain *b = d->brain;
+    uint64_t now = loop_now_ms(b->loop), from;
+
+    if (!untouched(d, in) || !t || !*in->home || strcmp(in->home, root_cluster_uid(b->root)) != 0)
         return false;
     from = d->unknown_since_ms + patience(d, t);
     if (!unwanted && (b->frozen || waits(d)))
@@ -307,9 +326,24 @@ bool lease_closes(struct driver *d, struct site *t, bool unwanted)
         driver_later(d, from - now < CLOSE_LOOK_MS ? from - now : CLOSE_LOOK_MS);
         return false;
     }
-    const struct refusal elsewhere = {.class_ = REFUSED_CAPACITY, .scope = BLAMES_WORKLOAD};
-    if (refusal_pause(b->root, d->o, d->target, &elsewhere, &pause))
-        c.run.pause = &pause;
-    driver_propose(d, &c);
+    close(d);
+    return true;
+}
+
+/* ---- what its target cannot find, and may not start any more ---- */
+int64_t lease_starts_until(const struct driver *d)
+{
+    const struct intent *in = intent_of(d);
+
+    return in && in->startBy ? in->startBy + in->clockError : 0;
+}
+
+bool lease_too_late(struct driver *d)
+{
+    int64_t until = lease_starts_until(d);
+
+    if (!until || !untouched(d, intent_of(d)) || d->unlisted_ms <= until)
+        return false;
+    close(d);
     return true;
 }

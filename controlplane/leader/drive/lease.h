@@ -24,6 +24,11 @@ void lease_pace(const struct driver *d); /* tells its site the shortest lease it
  * may be on their way some time, and a run that waits in its target's queue as long as it may wait;
  * one that is not wanted any more, none. True if it did. */
 bool lease_closes(struct driver *d, struct site *t, bool unwanted);
+/* The log's time from which on nothing of its try is started any more (intent.startBy, and how far
+ * clocks may be off); 0: none is told. */
+int64_t lease_starts_until(const struct driver *d);
+/* Proposes CLOSE where its target was asked after that time, and had it nowhere; true if it did. */
+bool lease_too_late(struct driver *d);
 /* Its runner holds no lease: silence of its target never ends it, and never proves its end. */
 bool lease_none(const struct driver *d);
 /* Returns the ms for which a runner may still be alive if nobody renews its lease. */

@@ -10,6 +10,7 @@
 #include "controlplane/leader/context/refusals.h"
 #include "controlplane/leader/drive/calls.h"
 #include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/drive/lease.h"
 #include "controlplane/leader/drive/order.h"
 #include "controlplane/leader/keep/events.h"
 #include "controlplane/leader/recover/denials.h"
@@ -262,12 +263,32 @@ bool driver_asks_again(struct driver *d)
     return true;
 }
 
+/* Its target has it nowhere, and may still start it: until when, and that it is not tried elsewhere
+ * before. */
+static bool tell_start_by(struct driver *d)
+{
+    int64_t until = d->unlisted_ms ? lease_starts_until(d) : 0;
+    char text[300], at[32];
+
+    if (!until)
+        return false;
+    time_print(until, at);
+    (void)snprintf(text, sizeof text,
+                   "target %.100s does not have it, and may still start it until %s: it is not "
+                   "tried elsewhere before",
+                   d->target, at);
+    driver_step(d, STEP_UNKNOWN, "MayStillStart", text);
+    return true;
+}
+
 bool driver_lost(struct driver *d, const struct site *t)
 {
     bool near = t && !t->suspect, estranged = near && driver_estranged(d, t);
 
     if (near && !estranged && !driver_untold(d, t))
         return false;
+    if (near && !estranged && tell_start_by(d))
+        return true;
     if (near && !estranged)
         driver_step(d, STEP_UNKNOWN, "RunNotTold",
                     *d->seen.message ? d->seen.message : RUN_NOT_TOLD);

@@ -367,6 +367,10 @@ int order_make(struct site *t, const struct object *o, const struct placement *p
     const struct intent *in = object_as(o, workload)->status->intent;
     struct lease_grant g = in && in->granted ? *in->granted : lease_wanted(o, t);
     ret->claims = in && *in->home;
+    if (in && in->startBy) {
+        ret->start_from_ms = in->at > in->clockError ? in->at - in->clockError : 1;
+        ret->start_by_ms = in->startBy;
+    }
     ret->lease_ms = (uint64_t)g.lease;
     ret->grace_ms = (uint64_t)g.grace;
     return 0;
@@ -432,6 +436,8 @@ static void digest(const struct run_order *o, unsigned char ret[32])
                                o->processes,
                                o->tenants,
                                o->saves,
+                               o->start_from_ms,
+                               o->start_by_ms,
                                (int64_t)o->lease_ms,
                                (int64_t)o->grace_ms,
                                o->checkpoint_keep,

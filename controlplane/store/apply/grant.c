@@ -29,8 +29,8 @@ static int64_t number_held(const struct intent *in)
     return in->granted ? in->granted->number : 1;
 }
 
-/* In whose log its runners claim. Its Target's connection does not change while it holds a place
- * there (write.c). */
+/* In whose log its runners claim, and when they start nothing any more. The order says so, too,
+ * whatever its Target says by then (run_order.claims, start_by_ms). */
 static void claim_dispatch(struct txn *t, const struct workload_status *s, struct intent *in)
 {
     const struct object *o = root_get(t->w, KIND_TARGET, "", s->placement->target);
@@ -40,6 +40,11 @@ static void claim_dispatch(struct txn *t, const struct workload_status *s, struc
     if (root_feature_level(t->w) >= FEATURE_CLOSES && g && target_can(g->type, CAN_CALL_HOME) &&
         g->connection && g->connection->runners)
         in->home = root_cluster_uid(t->w);
+    if (root_feature_level(t->w) >= FEATURE_CLOSES && g && target_can(g->type, CAN_START_BY) &&
+        g->limits && g->limits->startWithin > 0 && g->limits->clockError > 0) {
+        in->startBy = t->now + g->limits->startWithin;
+        in->clockError = g->limits->clockError;
+    }
 }
 
 /* Where its logs go, as its Target says now; older members know no such field. */
@@ -144,23 +149,47 @@ bool workload_has_run(const struct workload_status *s)
     "none of its runners has called home, and no process starts its program without a claim in "  \
     "the log: from now on each is refused"
 
+#define TOO_LATE                                                                                   \
+    "its target has it in no list, and what comes later is not started any more: its time to "    \
+    "start is over, by whichever clock"
+
+/* Those who have claimed have begun in time, or are about to. */
+static bool time_is_over(const struct txn *t, const struct intent *in, const struct run_cmd *c)
+{
+    return in->startBy && c->unlisted_ms > in->startBy + in->clockError &&
+           c->unlisted_ms <= t->now;
+}
+
 /* What an older state of this cluster had of claims may be lost (RECOVER BEGIN gives another uid):
  * then it proves nothing that there is none. */
-int close_proves(struct txn *t, const struct workload_status *s, const char **ret_reason,
-                 const char **ret_message)
+static int nobody_claims(struct txn *t, const struct intent *in)
 {
-    const struct intent *in = s->intent;
-
-    if (!in || !*in->home)
-        return err_set(t->err, E_STALE, "its runners need no claim to begin: that nobody has "
-                                        "claimed proves nothing");
+    if (!*in->home)
+        return err_set(t->err, E_STALE,
+                       "its runners need no claim to begin: that there is none proves nothing");
     if (strcmp(in->home, root_cluster_uid(t->w)) != 0 && !PLANTED("run.any-log"))
         return err_set(t->err, E_STALE,
                        "it was sent by a state that was lost or went back, and its claims with it: "
                        "that this log has none proves nothing");
+    return 0;
+}
+
+int close_proves(struct txn *t, const struct workload_status *s, const struct run_cmd *c,
+                 const char **ret_reason, const char **ret_message)
+{
+    const struct intent *in = s->intent;
+
     if (in->n_claims && !PLANTED("run.claims-ignored"))
         return err_set(t->err, E_STALE, "rank %lld was claimed: its program may have begun",
                        (long long)in->claims[0].rank);
+    if (time_is_over(t, in, c)) {
+        *ret_reason = end_text(END_NOT_STARTED);
+        *ret_message = TOO_LATE;
+        return 0;
+    }
+    int r = nobody_claims(t, in);
+    if (r < 0)
+        return r;
     *ret_reason = end_text(END_NEVER_CLAIMED);
     *ret_message = CLOSED;
     return 0;

@@ -242,7 +242,7 @@ static int step_end(struct txn *t, struct run *x)
                          x->c->ns, x->c->name, (long long)x->s->epoch);
     if (x->c->step == STEP_LEASE_OVER && grant_proves(t, x->s) < 0)
         return t->err->code;
-    if (x->c->step == STEP_CLOSE && close_proves(t, x->s, &x->reason, &x->message) < 0)
+    if (x->c->step == STEP_CLOSE && close_proves(t, x->s, x->c, &x->reason, &x->message) < 0)
         return t->err->code;
     if (x->c->step == STEP_ABSENT && x->c->pause && x->s->placement)
         target_pauses(t, x);

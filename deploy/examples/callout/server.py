@@ -221,10 +221,23 @@ class Runs:
         if home:
             argv, run["home"] = self.by_runner(key, home, order, argv), True
             self.keep(run)
+        if not self.in_time(run, order):
+            return run
         self.children[key] = subprocess.Popen(["/bin/sh", "-c", RUNNER if home else WRAPPER, "run", self.path(key)] + argv, env=env,
                                               cwd=order.get("cwd") or None, stdin=subprocess.DEVNULL, start_new_session=True)
         self.told(run)
         return run
+
+    def in_time(self, run, order):
+        """Right before it is started, on the machine that starts it. What a server finds here that was not begun is never begun."""
+        by, at = order.get("startBy"), now_ms()
+        if not by or order.get("startFrom", 0) <= at <= by:
+            return True
+        run.update(state="absent", proof="NeverStarted", **({"reason": "StartedTooLate", "message": "it came after its time to start"} if at > by else
+                                                            {"reason": "ClockWrong", "message": "by the clock of this machine it is not ordered yet"}))
+        self.keep(run)
+        self.told(run)
+        return False
 
     def principal(self, order):
         """In whose name it is to be started."""
@@ -252,7 +265,8 @@ class Runs:
             self.secret(files + ".proxy", home["proxyAuth"])
             proxy += ["--home-proxy-auth", files + ".proxy"]
         return [self.runner, "run", "--home", ",".join(home["addresses"]), "--home-ca", files + ".ca", "--token-file", files + ".token", *proxy,
-                "--report", files + ".report", "--grace", str(order.get("graceMs", 30_000)), *home.get("options", []), "--"] + argv
+                "--report", files + ".report", *(["--start-by", str(order["startBy"]), "--start-from", str(order.get("startFrom", 0))]
+                                                 if order.get("startBy") else []), "--grace", str(order.get("graceMs", 30_000)), *home.get("options", []), "--"] + argv
 
     def send(self, run, number):
         pid = read(self.path(run["key"] + ".pid")).strip()
@@ -495,7 +509,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with runs.lock:
             if self.command == "GET" and parts == ["hello"]:
                 return {"version": 1, "instance": runs.instance, "uid": runs.uid, "next": runs.at, "runner": runs.runner is not None,
-                        "checkpoints": runs.runner is not None, "proxies": runs.runner is not None, "repeats": True, "principals": runs.principals is not None}
+                        "checkpoints": runs.runner is not None, "proxies": runs.runner is not None, "repeats": True, "startBy": True, "principals": runs.principals is not None}
             if self.command == "GET" and parts == ["changes"]:
                 return runs.since(int(query["after"]), int(query.get("wait", 0)), self.server.nodes)
             if self.command == "GET" and parts == ["nodes"]:

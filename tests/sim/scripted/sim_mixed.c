@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define START_WITHIN_MS 5000
+#define CLOCK_ERROR_MS 2500
+#define NODE_ERROR_MS 1500ull
 #define SILENT_MS 9000 /* so long that the driver says it, and finds all again */
 
 static enum scripted_plant plant;
@@ -29,6 +32,7 @@ static void make(struct fed *f)
     for (unsigned i = 0; i < LIKE_NR; i++) {
         struct sim_scripted *s = sim_scripted_create(f, (enum scripted_kind)i, names[i]);
         f->rooms[f->n_rooms++] = &s->room;
+        s->in_time = i == LIKE_SLURM && (fed_below(f, 2) || plant == SCRIPTED_STARTS_LATE);
     }
 }
 static void target(struct fed *f, struct arena *a, struct target_spec *s, const char *room)
@@ -43,9 +47,12 @@ static void target(struct fed *f, struct arena *a, struct target_spec *s, const 
     s->connection = arena_new(a, struct target_connection);
     s->connection->server = arena_printf(a, "https://%s.test", room);
     s->partition->lease = 0;
-    if (fed_below(f, 2)) { /* who waits too long there goes elsewhere */
-        s->limits = arena_new(a, struct target_limits);
+    s->limits = arena_new(a, struct target_limits);
+    if (fed_below(f, 2)) /* who waits too long there goes elsewhere */
         s->limits->pendingFor = 8000;
+    if (of(f, LIKE_SLURM)->in_time && !strcmp(room, "slurm")) {
+        s->limits->startWithin = START_WITHIN_MS;
+        s->limits->clockError = CLOCK_ERROR_MS;
     }
 }
 
@@ -81,11 +88,17 @@ static void trouble(struct fed *f, struct sim_scripted *s)
     if (k && peer_trouble(&s->peer, k, what))
         sim_log(f->w, "fault: %s: %s of %s", s->room.name, peer_trouble_text(what), k->uid);
 }
+static uint64_t order_comes_in(struct fed *f)
+{
+    return fed_below(f, 3) ? fed_below(f, 4ull * START_WITHIN_MS) : 0;
+}
 static void fault(struct fed *f, struct sim_scripted *s)
 {
     static const int how[] = {E_LIMIT, E_BUSY, E_FORBIDDEN};
 
     f->faults++;
+    if (s->in_time)
+        s->peer.order_ms = order_comes_in(f);
     switch (fed_below(f, 9)) {
     case 3:
         for (unsigned n = 0; n < PEER_NODES; n++)
@@ -122,10 +135,27 @@ static void faults(void *arg)
         }
     sim_at(f->w, sim_now_ms(f->w) + 100 + fed_below(f, 2000), faults, f);
 }
-static void start(struct fed *f)
+/* Once their APIs are up. */
+static void made(void *arg)
 {
+    struct fed *f = arg;
+    struct sim_scripted *s = of(f, LIKE_SLURM);
+
     for (unsigned i = 0; i < SCRIPTED_ROOMS; i++)
         of(f, i)->peer.no_check = plant == SCRIPTED_NO_CHECK;
+    if (!s->in_time)
+        return;
+    s->peer.in_time = true;
+    s->peer.starts_late = plant == SCRIPTED_STARTS_LATE;
+    s->peer.order_ms = order_comes_in(f);
+    /* Right, but not quite; and the log's time is not quite right either. */
+    for (unsigned i = 0; i < PEER_NODES; i++)
+        s->peer.nodes[i].clock_ms =
+            (int64_t)fed_below(f, 2 * NODE_ERROR_MS) - (int64_t)NODE_ERROR_MS;
+}
+static void start(struct fed *f)
+{
+    sim_at(f->w, 1, made, f);
     sim_at(f->w, FED_FAULTS_FROM_MS, faults, f);
 }
 static void quiet(struct fed *f)

@@ -10,6 +10,7 @@
 struct sim_scripted {
     struct sim_room room; /* first */
     struct scripted_peer peer;
+    bool in_time; /* it cannot refuse a key: its runners start in time, or never */
     struct list sessions;
     uint64_t next_session;
 };

@@ -21,6 +21,7 @@ enum contract_program {
 #define PROGRAM_STAYS_EXIT 75
 #define PROGRAM_ENDS_EXIT 3
 
+#define CONTRACT_CLOCK_ERROR_MS 4000
 struct connector_rig {
     struct loop *loop;
     void (*run)(struct loop *l); /* until loop_stop */
@@ -44,6 +45,9 @@ struct connector_rig {
     bool (*trouble)(struct connector_rig *r, const struct run_key *k, unsigned which);
     void (*heal)(struct connector_rig *r);
     void (*queue)(struct connector_rig *r, uint64_t ms); /* all new runs wait so long */
+    /* Orders come so late, and nobody hears of them. The clocks of its machines are off by
+     * CONTRACT_CLOCK_ERROR_MS at most. NULL: the target refuses keys by itself. */
+    void (*late)(struct connector_rig *r, uint64_t ms);
     /* The next order is refused in this way; false: there are no more. */
     bool (*refuse)(struct connector_rig *r, unsigned which);
     /* Somebody else has something of this key's name; how many of those are as they were. */
@@ -73,6 +77,7 @@ struct connector_rig {
     size_t n_notices;
     struct notice notices[4];
     const char *resume_path, *resume_digest; /* of the next orders; NULL = none */
+    int64_t start_from_ms, start_by_ms;      /* likewise; 0: none */
     uint64_t serial, dice;
     struct listing nodes; /* what it told of its nodes, as the leader takes it */
     unsigned pages, deltas, unfit;
@@ -106,6 +111,7 @@ void connector_waits_in_a_queue(void **state);
 void connector_says_what_a_refusal_blames(void **state);
 void connector_touches_nothing_of_others(void **state);
 void connector_starts_each_try_once(void **state);
+void connector_starts_in_time_or_never(void **state);
 
 #define CONNECTOR_CONTRACT_TESTS                                                                   \
     cmocka_unit_test(connector_runs_and_tells_the_end),                                            \

@@ -215,3 +215,48 @@ void connector_starts_each_try_once(void **state)
     assert_false(r->alive(r, &k));
     unbroken(r);
 }
+
+/* ---- a target that cannot refuse a key: what starts in time, or never ---- */
+#define START_WITHIN_MS 20000
+
+/* By whichever clock its time is over, and its target, asked after that, has it nowhere. */
+static bool given_up(struct connector_rig *r, const struct run_key *k, struct asked *a)
+{
+    int64_t over = r->start_by_ms + CONTRACT_CLOCK_ERROR_MS;
+
+    for (;;) {
+        bool late = loop_wall_ms(r->loop) > over;
+        bool told = contract_find(r, k, 8000, a) == OUT_DONE;
+        if (told && a->seen.state != RUN_UNKNOWN)
+            return false;
+        if (told && late)
+            return a->seen.unlisted;
+        passes(r, 500);
+    }
+}
+void connector_starts_in_time_or_never(void **state)
+{
+    struct connector_rig *r = *state;
+
+    for (unsigned i = 0; i < 4; i++) {
+        struct run_key k = contract_fresh_key(r);
+        int64_t now = loop_wall_ms(r->loop);
+        struct asked a;
+
+        r->start_from_ms = now - CONTRACT_CLOCK_ERROR_MS;
+        r->start_by_ms = now + START_WITHIN_MS;
+        r->late(r, 1000 + chance(r, 60000));
+        (void)contract_submit_by(r, &k, PROGRAM_STAYS, 3000, &a);
+        if (given_up(r, &k, &a)) {
+            passes(r, 70000); /* it comes now, and is not started */
+            assert_int_equal(r->starts(r, &k), 0);
+        } else if (a.seen.state != RUN_ENDED && a.seen.state != RUN_ABSENT) {
+            while (contract_stop(r, &k, &a) != OUT_DONE || a.seen.state == RUN_UNKNOWN)
+                continue;
+        }
+        assert_true(r->starts(r, &k) <= 1);
+        assert_false(r->alive(r, &k));
+        unbroken(r);
+    }
+    r->start_from_ms = r->start_by_ms = 0;
+}

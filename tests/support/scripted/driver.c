@@ -121,6 +121,8 @@ static void unanswered(void *arg)
             d->reached = false;
             d->base.env.events->reach(d->base.env.arg, false, d->session, "it does not answer");
         }
+    } else if (w->kind == WORK_SUBMIT && w->making && w->d->in_time) {
+        work_end(w, OUT_UNKNOWN, NULL, E_UNAVAIL); /* asked again, it would be another job */
     } else {
         work_again(w, BACKOFF_MS);
     }
@@ -201,6 +203,8 @@ static void heard_end(struct work *w, const struct scripted_tell *m)
     w->uncertain |= garbled && w->making;
     w->end = *m;
     if (garbled && w->kind == WORK_POLL)
+        work_end(w, OUT_UNKNOWN, NULL, E_UNAVAIL);
+    else if (garbled && w->kind == WORK_SUBMIT && w->making && w->d->in_time)
         work_end(w, OUT_UNKNOWN, NULL, E_UNAVAIL);
     else if (garbled)
         work_again(w, BACKOFF_MS);
@@ -316,9 +320,9 @@ void scripted_end_tell(struct scripted_driver *d, const struct observation *o)
     struct told *x = scripted_told(d, &o->key);
 
     x->missing = false;
-    if (x->state != RUN_ENDED)
+    if (x->state != RUN_ENDED && x->state != RUN_ABSENT)
         d->base.env.events->observed(d->base.env.arg, o);
-    x->state = RUN_ENDED;
+    x->state = o->state;
 }
 /* The kubelet and slurmd pick devices themselves: their nodes say how many there are. */
 static void devices_tell(const struct scripted_driver *d, struct node_spec *s, unsigned gpus,
@@ -377,6 +381,12 @@ static void poll(void *arg)
 /* ---- the table ---- */
 #define D(c) container_of((c), struct scripted_driver, base)
 
+static bool target_starts_in_time(const struct object *o)
+{
+    const struct target_limits *l = object_as(o, target)->spec->limits;
+
+    return l && l->startWithin > 0;
+}
 static int op_create(const struct connector_env *env, const struct object *target,
                      struct connector **ret, struct err *err)
 {
@@ -388,6 +398,7 @@ static int op_create(const struct connector_env *env, const struct object *targe
     d->loop = env->loop;
     str_copy(d->base.target, sizeof d->base.target, target->meta->name);
     d->kind = scripted_kind_of(d->base.target);
+    d->in_time = target_starts_in_time(target);
     list_init(&d->works);
     list_init(&d->told);
     list_init(&d->mine);
@@ -448,6 +459,8 @@ static void op_submit(struct connector *c, const struct run_order *o, struct cal
     q->lease_ms = o->lease_ms;
     q->ranks = p && p->n_assignments ? p->n_assignments : 1;
     q->gpus = p && p->n_assignments ? assignment_devices(&p->assignments[0]) : 0;
+    q->start_from_ms = o->start_from_ms;
+    q->start_by_ms = o->start_by_ms;
     q->holds = planted != SCRIPTED_NO_HOLD;
     q->blind = planted == SCRIPTED_BLIND_SUBMIT;
     if (c->env.cluster_uid)

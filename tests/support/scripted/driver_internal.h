@@ -23,6 +23,7 @@ struct scripted_driver {
     enum scripted_kind kind;
     void *link;
     bool gone, reached, polling, checking;
+    bool in_time; /* its target cannot refuse a key: by when it starts is all that there is */
     uint64_t next_id, heard_ms, revision, serial;
     struct list works, told, mine; /* mine: promises, for a planted bug */
     struct timer poll;

@@ -222,6 +222,14 @@ static void released(struct work *w)
     work_end(w, OUT_DONE, NULL, 0);
 }
 
+/* It is in no list, and the target cannot promise that it does not come. */
+static void nowhere(struct work *w)
+{
+    struct observation o = {.key = w->key, .state = RUN_UNKNOWN, .unlisted = true};
+
+    work_end(w, OUT_DONE, &o, 0);
+}
+
 static void looked(struct work *w)
 {
     const struct scripted_view *v;
@@ -233,7 +241,7 @@ static void looked(struct work *w)
         scripted_run_tell(w->d, v, &o, false);
     switch (w->kind) {
     case WORK_CHECK:
-        if (is == V_SEEN && o.state == RUN_ENDED)
+        if (over)
             scripted_end_tell(w->d, &o);
         if (is == V_NOTHING && w->d->kind == LIKE_CLOUD && !w->used_ms) {
             w->used_ms = loop_now_ms(w->d->loop); /* it was seen: its token is used */
@@ -254,7 +262,9 @@ static void looked(struct work *w)
         return;
     case WORK_FIND:
     case WORK_STOP:
-        if (is == V_NOTHING || is == V_STRANGER)
+        if (is == V_NOTHING && w->d->in_time)
+            nowhere(w);
+        else if (is == V_NOTHING || is == V_STRANGER)
             absent_now(w);
         else if (over || (is == V_SEEN && w->kind == WORK_FIND))
             work_end(w, OUT_DONE, &o, 0);
@@ -342,10 +352,17 @@ static void look_for_missing(struct work *w)
 {
     list_for_each (it, &w->d->told) {
         struct told *x = container_of(it, struct told, link);
-        bool there = x->state == RUN_PENDING || x->state == RUN_STARTING ||
-                     x->state == RUN_RUNNING;
+        bool there = x->state != RUN_ENDED && x->state != RUN_ABSENT; /* an answer said so, too */
         x->missing |= there && !view_pick(w, &x->key);
     }
+}
+/* It was over before it began, and that was not told yet. */
+static bool never_starts(struct work *w, const struct scripted_view *v)
+{
+    if (v->phase != THING_OVER || v->started || view_pick(w, &v->key) != v)
+        return false;
+    const struct told *x = scripted_told(w->d, &v->key);
+    return x->state != RUN_ENDED && x->state != RUN_ABSENT;
 }
 static void polled(struct work *w)
 {
@@ -358,6 +375,8 @@ static void polled(struct work *w)
     for (size_t i = 0; i < n; i++) {
         struct observation o;
         let_go_of(w, &w->v[i]);
+        if (never_starts(w, &w->v[i])) /* who says so? */
+            scripted_told(w->d, &w->v[i].key)->missing = true;
         if (w->v[i].removed && w->v[i].started && planted != SCRIPTED_MISSES_GONE)
             scripted_told(w->d, &w->v[i].key)->missing = true;
         if (view_pick(w, &w->v[i].key) != &w->v[i])

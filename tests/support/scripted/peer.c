@@ -181,6 +181,8 @@ struct thing *peer_make(struct scripted_peer *p, const struct scripted_ask *q, b
     t->v.phase = q->tombstone ? THING_OVER : THING_WAITS;
     t->v.proved = q->tombstone;
     t->v.waited = p->queue_ms > 0;
+    t->start_from_ms = q->start_from_ms;
+    t->start_by_ms = q->start_by_ms;
     t->holds = q->holds && !q->tombstone;
     t->requeues = !q->holds;
     t->visible_ms = p->lag_ms ? now + below(p, p->lag_ms) : 0;
@@ -389,6 +391,11 @@ void peer_hear(struct scripted_peer *p, uint64_t session, const struct scripted_
     p->asked++;
     if (p->silent)
         return;
+    if (q->verb == ASK_MAKE && p->order_ms) {
+        p->lost++;
+        later(p, session, q, p->order_ms, true);
+        return;
+    }
     if (dice < (mark += c->lost)) {
         p->lost++;
     } else if (dice < (mark += c->mute)) { /* done, and nobody is told */
@@ -396,7 +403,7 @@ void peer_hear(struct scripted_peer *p, uint64_t session, const struct scripted_
         (void)execute(p, session, q, true);
     } else if (dice < (mark += c->late)) { /* also after its sender has given up */
         later(p, session, q, below(p, LATE_MS), below(p, 2));
-    } else if (dice < (mark += c->twice)) {
+    } else if (dice < (mark += c->twice) && !(p->in_time && q->verb == ASK_MAKE)) {
         /* Nobody sends again what was refused, and told so. */
         if (execute(p, session, q, false))
             later(p, session, q, below(p, LATE_MS), true);

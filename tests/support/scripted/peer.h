@@ -39,6 +39,7 @@ struct scripted_ask {
     char cluster[64];
     uint64_t thing, since, revision, grace_ms, lease_ms;
     int64_t ranks, gpus;
+    int64_t start_from_ms, start_by_ms; /* MAKE: by its node's clock; 0: at any time */
     int signo;
     enum record_state record;
     /* MAKE: it is no order, but keeps one from being taken; it is kept until RELEASE; it is made
@@ -93,6 +94,7 @@ struct thing {
     void *program;          /* not NULL: it lives, whatever the API says */
     bool hidden, gone, holds, requeues, forgotten;
     unsigned starts;
+    int64_t start_from_ms, start_by_ms;
     uint64_t visible_ms, next_ms, grace_ms, kill_ms, back_ms, ended_ms, over_ms, changed;
     unsigned char load[SCRIPTED_LOAD];
 };
@@ -108,6 +110,7 @@ extern const struct scripted_programs scripted_plain_programs; /* by contract_pr
 
 struct peer_node {
     bool linked;
+    int64_t clock_ms; /* how far its clock is ahead */
     uint32_t used;
     uint64_t unlinked_ms, notice_until_ms;
 };
@@ -135,9 +138,14 @@ struct scripted_peer {
     bool silent;               /* nothing is heard or said, and what was under way is lost */
     uint64_t accounting_ms;    /* until then there is no accounting */
     uint64_t queue_ms;         /* so long everything waits */
+    uint64_t order_ms;         /* so late orders come, and nobody hears of them */
     int refuse;                /* E_…: orders are refused like that, so many times */
     unsigned refusals;
     bool no_check;             /* planted: runners do not look whether they are the one */
+    /* It cannot refuse a key, and its runners ask nobody: they start in time, or never. An order
+     * comes once, however late. */
+    bool in_time;
+    bool starts_late;          /* planted: they do not look by when they start */
     struct list things, records, pending;
     struct peer_node nodes[PEER_NODES];
     struct timer tick;

@@ -71,7 +71,7 @@ static bool is_the_one(const struct thing *t)
     struct scripted_peer *p = t->peer;
     struct peer_record *x = peer_record(p, t->v.key.uid, false);
 
-    if (p->no_check)
+    if (p->no_check || p->in_time)
         return true;
     if (p->kind == LIKE_KUBERNETES) { /* it claims the record, by its revision */
         if (!x || x->r.state != RECORD_OPEN || !same(&x->r.key, &t->v.key))
@@ -100,7 +100,7 @@ static void over(struct thing *t, const char *why)
     for (unsigned i = 0; i < PEER_NODES; i++)
         t->peer->nodes[i].used &= ~(t->v.devices >> (i * PEER_GPUS) & 15);
     peer_changed(t);
-    peer_say(t->peer, t, "is over");
+    peer_say(t->peer, t, *t->v.why ? t->v.why : "is over");
 }
 static void check_begin(struct thing *t)
 {
@@ -119,12 +119,20 @@ static void check_begin(struct thing *t)
     if (t->starts)
         peer_break(p, "%.63s begins again, in the same job", t->v.key.uid);
 }
+static bool in_time(const struct thing *t)
+{
+    const struct scripted_peer *p = t->peer;
+    int64_t now = loop_wall_ms(p->loop) + p->nodes[t->v.node].clock_ms;
+
+    return p->starts_late || ((!t->start_from_ms || now >= t->start_from_ms) &&
+                              (!t->start_by_ms || now <= t->start_by_ms));
+}
 static void begin(struct thing *t)
 {
     struct scripted_peer *p = t->peer;
 
-    if (!is_the_one(t)) {
-        over(t, "NotTheOne");
+    if (!in_time(t) || !is_the_one(t)) {
+        over(t, in_time(t) ? "NotTheOne" : "StartedTooLate");
         return;
     }
     check_begin(t);
@@ -343,6 +351,7 @@ void peer_heal(struct scripted_peer *p)
     p->accounting_ms = 0;
     p->refusals = 0;
     p->queue_ms = 0;
+    p->order_ms = 0;
 }
 static const char *const troubles[] = {
 #define T(name, text) text,

@@ -41,7 +41,8 @@
     P(NO_SEAT, "no-seat")             /* who was pending runs, and nobody says where */            \
     P(NO_BLAME, "no-blame")           /* a refusal without what it blames */                       \
     P(NO_WORKERS, "no-workers")       /* an end without its workers */                             \
-    P(NO_CHECK, "no-check")           /* its runners do not ask whether they are the one */
+    P(NO_CHECK, "no-check")           /* its runners do not ask whether they are the one */       \
+    P(STARTS_LATE, "starts-late")     /* its runners start after their time is over */
 
 enum scripted_plant {
 #define P(name, text) SCRIPTED_##name,

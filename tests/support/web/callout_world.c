@@ -354,9 +354,10 @@ static void serve(void *arg, const struct script_try *t, struct script_reply *re
     }
     buf_init(&b, sizeof ret->room - 256);
     if (!strcmp(path, "/v1/hello"))
-        buf_printf(&b, "{\"version\":1,\"instance\":\"i%u\",\"next\":%llu%s%s}", W.instance,
+        buf_printf(&b, "{\"version\":1,\"instance\":\"i%u\",\"next\":%llu%s%s%s}", W.instance,
                    (unsigned long long)W.changes, W.repeats ? ",\"repeats\":true" : "",
-                   W.principals ? ",\"principals\":true" : "");
+                   W.principals ? ",\"principals\":true" : "",
+                   W.starts_by ? ",\"startBy\":true" : "");
     else if (!strncmp(path, "/v1/changes", 11))
         changes(path, &b, ret);
     else if (!strncmp(path, "/v1/nodes", 9))

@@ -53,6 +53,7 @@ struct callout_world {
     bool silent;
     bool repeats;             /* it says that orders may be sent again */
     bool principals;          /* it says that it starts runs in the names of principals */
+    bool starts_by;           /* it says that it keeps to startBy */
     char order[4096];         /* the last one that came */
     bool queues;              /* what is submitted is pending first */
     enum callout_fault fault; /* of the next answer about a run */

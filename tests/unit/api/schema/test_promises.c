@@ -35,6 +35,7 @@ static const struct acts {
     {"target_spec", E2E "logs_kept.py", "logs"},
     {"target_logs", E2E "logs_kept.py", "store credentialsFrom maxBytes"},
     {"target_limits", UNIT "controlplane/leader/machines/test_machines.c", "machines"},
+    {"target_limits", UNIT "controlplane/leader/drive/test_close.c", "startWithin clockError"},
     {"target_spec", UNIT "controlplane/leader/machines/test_machines.c", "machines"},
     {"machine_pool", UNIT "controlplane/leader/machines/test_machines.c",
      "name count class gpus zone market timeToLive image maxPrice currency tags"},
@@ -184,6 +185,11 @@ static const struct {
     {"Target", "spec.principals[].queues",
      "{type: callout, tier: hub, connection: {server: 'https://rack.example', credentialsFrom: "
      "{secret: a}}, principals: [{name: anna, queues: [q]}]}"},
+    {"Target", "spec.limits.startWithin",
+     "{type: agent, tier: hub, limits: {startWithin: 1h, clockError: 5m}}"},
+    {"Target", "spec.limits",
+     "{type: callout, tier: hub, connection: {server: 'https://rack.example', credentialsFrom: "
+     "{secret: a}}, limits: {startWithin: 1h}}"},
     {"Target", "spec.machines",
      "{type: agent, tier: hub, machines: [{name: warm, count: 1}]}"},
     {"Workload", "spec.data[].mountPath",

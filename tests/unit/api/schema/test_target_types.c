@@ -34,6 +34,7 @@ static void test_answers(void **state)
             assert_false(target_can(t, CAN_CALL_HOME));
             assert_false(target_can(t, CAN_ACT_FOR));
             assert_false(target_can(t, CAN_ORDER_MACHINES));
+            assert_false(target_can(t, CAN_START_BY));
         }
     }
     assert_int_equal(driven, 2);

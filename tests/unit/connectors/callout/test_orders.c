@@ -1,6 +1,7 @@
 /* What orders of a callout target bring, and what they are refused for. Principals: its server has
  * to know them, each order names its own, and what belongs to one goes along with its orders alone.
- * Claims: what must begin by one is started by runners that call home, or not at all. */
+ * Claims: what must begin by one is started by runners that call home, or not at all. Times by
+ * which they are started: of servers that keep to them. */
 #include "api/base/failpoint.h"
 #include "connectors/callout/callout.h"
 #include "tests/support/unit.h"
@@ -21,6 +22,7 @@ static struct world {
     unsigned lost;   /* times it was called out of reach */
     const char *key; /* in its Secret */
     bool claims; /* of the next orders */
+    int64_t start_by_ms;
 } W;
 
 static void on_reach(void *arg, bool reachable, const char *session, const char *why)
@@ -133,6 +135,8 @@ static struct asked submit(const char *principal)
                           .name = "w",
                           .principal = principal,
                           .claims = W.claims,
+                          .start_from_ms = W.start_by_ms ? W.start_by_ms - 1000 : 0,
+                          .start_by_ms = W.start_by_ms,
                           .placement = &p,
                           .image = "",
                           .argv = argv,
@@ -253,6 +257,28 @@ static void a_changed_key_holds_from_the_next_request(void **state)
     assert_false(W.reachable);
 }
 
+static void an_order_says_by_when_it_is_started(void **state)
+{
+    struct asked a;
+
+    (void)state;
+    still_loop_run(W.loop, 1000);
+    assert_int_equal(submit("anna").out, OUT_DONE);
+    assert_null(strstr(callout_world.order, "startBy"));
+    W.start_by_ms = 1900000001000;
+    a = submit("anna"); /* its server does not say that it keeps to it */
+    assert_int_equal(a.out, OUT_REJECTED);
+    assert_string_equal(a.err.field, "spec.limits.startWithin");
+    assert_string_equal(callout_world.order, "");
+    callout_world.starts_by = true;
+    callout_world.instance++; /* and is asked who it is once more */
+    still_loop_run(W.loop, 60000);
+    assert_true(W.reachable);
+    assert_int_equal(submit("anna").out, OUT_DONE);
+    assert_non_null(strstr(callout_world.order, "\"startFrom\":1900000000000"));
+    assert_non_null(strstr(callout_world.order, "\"startBy\":1900000001000"));
+}
+
 int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
@@ -261,7 +287,8 @@ int main(void)
                                        T(a_server_that_knows_none_is_not_taken),
                                        T(what_begins_by_a_claim_needs_runners),
                                        T(programs_are_told_whose_they_are),
-                                       T(a_changed_key_holds_from_the_next_request)};
+                                       T(a_changed_key_holds_from_the_next_request),
+                                       T(an_order_says_by_when_it_is_started)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define RUN(...) run_all((const char *[]){"hanse", "run", __VA_ARGS__, NULL})
@@ -18,6 +19,44 @@ static void exit_codes(void **state)
     assert_int_equal(RUN("--", "no-such-program-here"), 127);
     assert_int_equal(RUN("--bogus"), 2);
     assert_int_equal(RUN("--help"), 0);
+}
+
+static const char *wall_plus(int64_t ms)
+{
+    static char text[4][32];
+    static unsigned n;
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    char *ret = text[n++ % 4];
+    (void)snprintf(ret, sizeof text[0], "%lld",
+                   (long long)t.tv_sec * 1000 + t.tv_nsec / 1000000 + (long long)ms);
+    return ret;
+}
+
+/* What may have been given up is not started, nor anything by a clock that cannot be right. */
+static void it_is_started_in_time_or_never(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t from, by;
+        int status;
+    } v[] = {{"in time", -60000, 60000, 0},
+             {"too late", -60000, -1000, 126},
+             {"by a clock of long ago", 60000, 120000, 126}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++)
+        for (int keeps = 0; keeps < 2; keeps++) { /* with checkpoints it prepares first */
+            (void)unlink(run_file("started"));
+            int status = RUN("--start-from", wall_plus(v[i].from), "--start-by",
+                             wall_plus(v[i].by), "--checkpoint-dir", keeps ? run_file("ck") : "",
+                             "--", "touch", run_file("started"));
+            if (status != v[i].status || (access(run_file("started"), F_OK) == 0) != (status == 0))
+                fail_msg("%s: status %d", v[i].name, status);
+        }
+    assert_int_equal(RUN("--start-by", "soon", "--", "true"), 2);
+    assert_int_equal(RUN("--start-by", "99999999999999999", "--", "true"), 2);
 }
 
 static void term_is_handed_on_and_then_kills(void **state)
@@ -179,6 +218,7 @@ int main(int argc, char **argv)
         return rc;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exit_codes),
+        cmocka_unit_test(it_is_started_in_time_or_never),
         cmocka_unit_test(term_is_handed_on_and_then_kills),
         cmocka_unit_test(save_signals_reach_the_program),
         cmocka_unit_test(a_save_signal_ends_nothing),

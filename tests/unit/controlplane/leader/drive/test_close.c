@@ -1,5 +1,6 @@
-/* A run of which nobody can tell, whose runners begin by a claim: when the leader closes its try,
- * and when it waits. The log is a real one; a scripted connector never answers. */
+/* A run of which nobody can tell, whose runners begin by a claim, or within some time alone: when
+ * the leader closes its try, and when it waits. The log is a real one; a scripted connector answers
+ * when the test says so. */
 #include "controlplane/leader/context/context.h"
 #include "controlplane/leader/context/index.h"
 #include "controlplane/leader/drive/calls.h"
@@ -9,6 +10,7 @@
 #include "tests/support/store/store_kit.h"
 
 static struct kit *log_kit;
+static int64_t start_within_ms; /* of the next Target; 0: at any time */
 
 void brain_propose(struct brain *b, const union command *c, propose_cb cb, void *arg)
 {
@@ -68,6 +70,8 @@ static void target_make(struct kit *k, bool runners, int64_t pending_for)
     t->spec->partition->suspectAfter = 5000;
     t->spec->limits = arena_new(k->a, struct target_limits);
     t->spec->limits->pendingFor = pending_for;
+    t->spec->limits->startWithin = start_within_ms;
+    t->spec->limits->clockError = start_within_ms ? 5000 : 0;
     assert_int_equal(kit_create(k, KIND_TARGET, "", "fra", t).code, 0);
     assert_int_equal(kit_facts(k, "fra", 1, 4, true).code, 0);
 }
@@ -235,6 +239,73 @@ static void test_what_nobody_wants_is_closed_at_once(void **state)
     world_fini(&x);
 }
 
+/* Its target is in reach, and was asked just now. */
+static void nowhere(struct world *x, bool unlisted)
+{
+    struct observation seen = {.key = x->d.key, .state = RUN_UNKNOWN, .unlisted = unlisted};
+
+    x->brain.root = x->kit.root;
+    driver_call(&x->d, &x->site, CALL_FIND);
+    x->d.call.call.done(&x->d.call.call, OUT_DONE, &seen, NULL);
+    driver_tick(&x->d);
+}
+
+static void later(struct world *x, int64_t now)
+{
+    x->kit.now = now;
+    kit_level_set(&x->kit, FEATURE_LEVEL);
+}
+
+static void test_what_may_not_start_any_more_is_closed(void **state)
+{
+    struct world x;
+
+    (void)state;
+    start_within_ms = 60000;
+    unknown(&x, false, false, 0);
+    start_within_ms = 0;
+    x.site.suspect = false;
+    x.site.reachable = true;
+    const struct intent *in = kit_status(&x.kit, "w")->intent;
+    int64_t until = in->startBy + in->clockError;
+    nowhere(&x, true);
+    assert_int_equal(kit_status(&x.kit, "w")->phase, PHASE_UNKNOWN);
+    later(&x, until - 1);
+    nowhere(&x, true);
+    assert_int_equal(kit_status(&x.kit, "w")->phase, PHASE_UNKNOWN);
+    later(&x, until + 1000);
+    nowhere(&x, false); /* it cannot tell, and has not listed all */
+    assert_int_equal(kit_status(&x.kit, "w")->phase, PHASE_UNKNOWN);
+    nowhere(&x, true);
+    assert_int_equal(kit_status(&x.kit, "w")->phase, PHASE_QUEUED);
+    assert_string_equal(kit_status(&x.kit, "w")->ends[0].reason, "NotStartedInTime");
+    world_fini(&x);
+}
+
+/* Until then the workload's status says for what it waits. */
+static void test_until_when_it_may_start_is_told(void **state)
+{
+    struct world x;
+
+    (void)state;
+    start_within_ms = 60000;
+    unknown(&x, false, false, 0);
+    start_within_ms = 0;
+    x.site.suspect = false;
+    x.site.reachable = true;
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_SEEN).code, 0);
+    x.brain.root = x.kit.root;
+    taken_in(&x);
+    nowhere(&x, true);
+    x.d.untold_since_ms = 1; /* for a long time */
+    driver_tick(&x.d);
+    const struct workload_status *s = kit_status(&x.kit, "w");
+    assert_int_equal(s->phase, PHASE_UNKNOWN);
+    assert_string_equal(s->reason, "MayStillStart");
+    assert_non_null(strstr(s->message, "may still start it until 20"));
+    world_fini(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +314,8 @@ int main(void)
         cmocka_unit_test(test_what_waits_there_goes_on_waiting),
         cmocka_unit_test(test_the_brake_holds_it),
         cmocka_unit_test(test_what_nobody_wants_is_closed_at_once),
+        cmocka_unit_test(test_what_may_not_start_any_more_is_closed),
+        cmocka_unit_test(test_until_when_it_may_start_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,6 +50,7 @@ static void test_calls_at_once(void **state)
     struct err err;
 
     (void)state;
+    b.root = root_create();
     b.loop = loop_uv_create(&err);
     assert_non_null(b.loop);
     sites_init(&b);
@@ -97,6 +98,7 @@ static void test_calls_at_once(void **state)
     (void)object_unref(t.doc);
     (void)object_unref(o);
     loop_uv_destroy(b.loop);
+    (void)root_unref(b.root);
 }
 
 int main(void)

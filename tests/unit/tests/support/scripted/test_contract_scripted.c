@@ -26,7 +26,7 @@ static struct world {
     struct scripted_peer peer;
     struct object *target;
     enum scripted_kind kind;
-    bool no_check;
+    bool no_check, starts_late;
     uint64_t seed, random;
 } W;
 
@@ -117,6 +117,14 @@ static bool refuse(struct connector_rig *r, unsigned which)
     W.peer.refusals = 1000;
     return true;
 }
+static void late(struct connector_rig *r, uint64_t ms)
+{
+    (void)r;
+    W.peer.order_ms = ms;
+    for (unsigned i = 0; i < PEER_NODES; i++)
+        W.peer.nodes[i].clock_ms = (int64_t)below(NULL, 2 * CONTRACT_CLOCK_ERROR_MS + 1) -
+                                   CONTRACT_CLOCK_ERROR_MS;
+}
 static void stranger(struct connector_rig *r, const struct run_key *k)
 {
     (void)r;
@@ -133,15 +141,18 @@ static const char *broken(struct connector_rig *r)
     return peer_broken(&W.peer);
 }
 
-static int begin(void **state)
+static int begin_as(void **state, bool in_time)
 {
     struct connector_rig *r = &W.rig;
     struct target *t = mem_new(struct target);
     static struct meta meta;
+    static struct target_limits limits = {.startWithin = 20000,
+                                          .clockError = CONTRACT_CLOCK_ERROR_MS};
 
     meta = (struct meta){.name = names[W.kind], .namespace_ = ""};
     t->metadata = &meta;
     t->spec = mem_new(struct target_spec);
+    t->spec->limits = in_time ? &limits : NULL;
     W.random = W.seed * 2654435761u + 88172645463325252u;
     *r = (struct connector_rig){.loop = still_loop_create(W.seed),
                                 .run = still_loop_go,
@@ -155,6 +166,7 @@ static int begin(void **state)
                                 .heal = heal,
                                 .queue = queue,
                                 .refuse = refuse,
+                                .late = late,
                                 .stranger = stranger,
                                 .strangers = strangers,
                                 .broken = broken,
@@ -168,12 +180,23 @@ static int begin(void **state)
     W.peer.below = below;
     W.peer.log = peer_says;
     W.peer.no_check = W.no_check;
+    W.peer.in_time = in_time;
+    W.peer.starts_late = W.starts_late;
     scripted_local(&W.peer);
     scripted_use(&scripted_local_link, fill);
     chaos();
     connector_rig_begin(r);
     *state = r;
     return 0;
+}
+static int begin(void **state)
+{
+    return begin_as(state, false);
+}
+/* Of a target that cannot refuse a key; of the other two names and tokens do that. */
+static int begin_in_time(void **state)
+{
+    return begin_as(state, W.kind == LIKE_SLURM);
 }
 static int end(void **state)
 {
@@ -207,7 +230,9 @@ static int contract(void)
                                        T(connector_waits_in_a_queue),
                                        T(connector_says_what_a_refusal_blames),
                                        T(connector_touches_nothing_of_others),
-                                       T(connector_starts_each_try_once)};
+                                       T(connector_starts_each_try_once),
+                                       cmocka_unit_test_setup_teardown(
+                                           connector_starts_in_time_or_never, begin_in_time, end)};
 
     return cmocka_run_group_tests_name(names[W.kind], tests, NULL, NULL);
 }
@@ -224,6 +249,7 @@ static void plant_begin(enum scripted_plant plant, const char *by)
     (void)alarm(60); /* a rule may be broken so that it never ends */
     scripted_plant(plant);
     W.no_check = plant == SCRIPTED_NO_CHECK;
+    W.starts_late = plant == SCRIPTED_STARTS_LATE;
 }
 /* ---- in a process of its own: what fails there has failed, however it ends ---- */
 static int apart(enum scripted_kind kind, uint64_t seed, enum scripted_plant plant, const char *by)
@@ -305,6 +331,7 @@ static const struct {
     {SCRIPTED_NO_BLAME, ALL, "says_what_a_refusal_blames"},
     {SCRIPTED_NO_WORKERS, ALL, "runs_and_tells_the_end"},
     {SCRIPTED_NO_CHECK, KUBE | SLURM, "starts_each_try_once"},
+    {SCRIPTED_STARTS_LATE, SLURM, "starts_in_time_or_never"},
 };
 
 static void each_broken_rule_is_noticed(void **state)

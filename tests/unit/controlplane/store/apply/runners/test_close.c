@@ -1,5 +1,6 @@
 /* CLOSE: the log itself proves that a try never started. Its runners begin by a claim in this very
- * log, and there is none; from then on none is taken. */
+ * log, and there is none; from then on none is taken. Or they start nothing later than a time that
+ * has passed by whichever clock, and its target has it in no list since. */
 #include "tests/support/store/recover_kit.h"
 
 static struct result claim(struct kit *k, int64_t try_, int64_t rank, const char *instance)
@@ -26,8 +27,12 @@ static void members(struct kit *k, uint32_t level)
     assert_int_equal(kit_apply(k, &c).code, 0);
 }
 
-/* A gang of two on a target whose runners call home, or do not; dispatched. */
-static void goes(struct kit *k, uint32_t level, bool runners)
+#define WITHIN_MS 60000
+#define ERROR_MS 5000
+
+/* A gang of two on a target whose runners call home, or do not, or start within some time alone;
+ * dispatched. */
+static void goes_so(struct kit *k, uint32_t level, bool runners, bool in_time)
 {
     struct target *t;
 
@@ -40,11 +45,38 @@ static void goes(struct kit *k, uint32_t level, bool runners)
     t->spec->connection = arena_new(k->a, struct target_connection);
     t->spec->connection->server = "https://fra.test";
     t->spec->connection->runners = runners;
+    if (in_time) {
+        t->spec->limits = arena_new(k->a, struct target_limits);
+        t->spec->limits->startWithin = WITHIN_MS;
+        t->spec->limits->clockError = ERROR_MS;
+    }
     assert_int_equal(kit_create(k, KIND_TARGET, "", "fra", t).code, 0);
     assert_int_equal(kit_facts(k, "fra", 1, 4, true).code, 0);
     assert_int_equal(kit_workload(k, k->ns, "w", 2, 1).code, 0);
     assert_int_equal(kit_place(k, "w", "fra.n0", 0, 2, 1).code, 0);
     assert_int_equal(kit_run(k, "w", 1, 1, STEP_DISPATCH).code, 0);
+}
+
+static void goes(struct kit *k, uint32_t level, bool runners)
+{
+    goes_so(k, level, runners, false);
+}
+
+/* Its target was asked at that time, and had it nowhere. */
+static int close_of(struct kit *k, int64_t unlisted_ms)
+{
+    union command c = {.run = {.head = {.type = CMD_RUN},
+                               .step = STEP_CLOSE,
+                               .epoch = 1,
+                               .try_ = 1,
+                               .name = "w",
+                               .requeue = true,
+                               .proof = PROOF_NEVER_STARTED,
+                               .unlisted_ms = unlisted_ms}};
+
+    str_copy(c.run.ns, sizeof c.run.ns, k->ns);
+    str_copy(c.run.uid, sizeof c.run.uid, kit_get(k, "w")->meta->uid);
+    return kit_apply(k, &c).code;
 }
 
 static void test_nobody_has_claimed(void **state)
@@ -175,6 +207,50 @@ static void test_a_state_that_went_back(void **state)
     }
 }
 
+static void test_its_time_is_over(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    goes_so(&k, FEATURE_LEVEL, false, true);
+    const struct intent *in = kit_status(&k, "w")->intent;
+    int64_t by = in->startBy, over = by + ERROR_MS;
+    assert_int_equal(by, in->at + WITHIN_MS);
+    assert_int_equal(in->clockError, ERROR_MS);
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    assert_int_equal(close_of(&k, 0), E_STALE);
+    assert_int_equal(close_of(&k, over + 1), E_STALE); /* that time has not come yet */
+    k.now = over + 10000;
+    assert_int_equal(close_of(&k, 0), E_STALE); /* nobody has asked, */
+    assert_int_equal(close_of(&k, by + 1), E_STALE); /* or when some clock might still permit it */
+    assert_int_equal(close_of(&k, over), E_STALE);
+    assert_int_equal(close_of(&k, over + 1), 0);
+    const struct workload_status *s = kit_status(&k, "w");
+    assert_int_equal(s->phase, PHASE_QUEUED);
+    assert_string_equal(s->ends[0].reason, "NotStartedInTime");
+    kit_end(&k);
+}
+
+static void test_its_time_is_over_for_those_alone_that_have_one(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    goes(&k, FEATURE_LEVEL, false); /* it may be started at any time */
+    assert_int_equal(kit_status(&k, "w")->intent->startBy, 0);
+    k.now += 10 * WITHIN_MS;
+    assert_int_equal(close_of(&k, k.now), E_STALE);
+    kit_end(&k);
+    goes_so(&k, FEATURE_MACHINES, false, true);
+    assert_int_equal(kit_status(&k, "w")->intent->startBy, 0);
+    kit_end(&k);
+    goes_so(&k, FEATURE_LEVEL, true, true); /* who has claimed has begun in time, or is about to */
+    assert_int_equal(claim(&k, 1, 0, "a").code, 0);
+    k.now += 10 * WITHIN_MS;
+    assert_int_equal(close_of(&k, k.now), E_STALE);
+    kit_end(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +261,8 @@ int main(void)
         cmocka_unit_test(test_a_run_that_was_seen),
         cmocka_unit_test(test_a_stop_that_was_asked_for),
         cmocka_unit_test(test_a_state_that_went_back),
+        cmocka_unit_test(test_its_time_is_over),
+        cmocka_unit_test(test_its_time_is_over_for_those_alone_that_have_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
