@@ -36,6 +36,17 @@
  * by the runners, each for its own worker, and passed on by the driver when all of them hold one: a
  * target that only knows of its runs never says it. */
 
+/* Of an order to one agent that gets part of a gang, whose other ranks are with other agents of the
+ * Target. */
+struct run_span {
+    uint32_t world;      /* ranks of all of it; the order's placement has this agent's alone */
+    const char *address; /* where the machine of rank 0 is reached by the others */
+    int64_t port;        /* at which they meet; 0: who gets rank 0 picks it, and tells it (call) */
+    /* State folders of all agents that get a part. It is renewed while all of these are reached. */
+    const char *const *peers;
+    uint32_t n_peers;
+    uint64_t asked_ms; /* loop_now_ms of submit(): its lease counts from before that */
+};
 /* A run to submit, resolved by the leader: a driver reads these fields, and no document. Texts are
  * never NULL; everything is borrowed for the call. */
 struct run_order {
@@ -96,6 +107,7 @@ struct run_order {
     /* For stage() only. Nonzero: it searches checkpoint_dir for a cut of this epoch or an earlier
      * one that is newer than the above. All runs of these epochs are proved ended. */
     int64_t look_epoch;
+    const struct run_span *span; /* NULL: all of it goes to one */
 };
 
 struct run_hold { /* devices that a run holds on one node, a bit each */
@@ -149,6 +161,7 @@ struct call {             /* the caller owns it and keeps it until done() */
     void *arg;
     /* The driver sets it ahead of done() with OUT_REJECTED; the caller zeroes it. */
     struct refusal refused;
+    int64_t port; /* the driver sets it with OUT_DONE of a run_span without a port */
 };
 
 /* A node that will go away, as its target announced it. */
@@ -306,6 +319,8 @@ struct home_order {
 struct run_where {
     const char **nodes; /* "TARGET.NODE" by rank */
     uint32_t n;
+    uint64_t grace_ms; /* that its runners were given; 0: not known */
+    bool ran;          /* it was seen running */
 };
 struct connector_env {
     struct loop *loop;
@@ -335,6 +350,9 @@ struct connector_env {
      * turn. NULL: there are none. */
     void (*nodes)(void *arg, const char *prefix,
                   void (*each)(void *each_arg, const struct node *n), void *each_arg);
+    /* Lists the state folders of the Target's agents that are in reach, in the arena, where it has
+     * several. NULL: it has one. */
+    uint32_t (*peers)(void *arg, struct arena *a, const char ***ret);
     const struct web_transport_ops *web; /* of the HTTP client (connectors/web); NULL: libcurl */
 };
 

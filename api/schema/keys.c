@@ -132,6 +132,17 @@ const struct target_agent *target_agent_find(const struct target_spec *s, const 
     return NULL;
 }
 
+/* A name, an IPv4 or an IPv6 address; programs put a port behind it. */
+static bool address_ok(const char *s)
+{
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:");
+    unsigned colons = 0;
+
+    for (const char *p = s; *p; p++)
+        colons += *p == ':';
+    return s[n] == '\0' && s[0] != '-' && s[0] != '.' && colons != 1;
+}
+
 int agents_admit(const struct object *old, const struct object *now, struct err *err)
 {
     const struct target_spec *s = object_as(now, target)->spec;
@@ -145,6 +156,11 @@ int agents_admit(const struct object *old, const struct object *now, struct err 
                              "\"%.64s\": lower-case letters, digits and -, which neither begins "
                              "nor ends it",
                              s->agents[i].name);
+    for (uint32_t i = 0; i < s->n_agents; i++)
+        if (!address_ok(s->agents[i].address))
+            return err_field(err, E_INVALID, "spec.agents[].address",
+                             "\"%.64s\": an IP address or a host name, without a port",
+                             s->agents[i].address);
     if (!was)
         return 0;
     if (!was->n_agents != !s->n_agents)

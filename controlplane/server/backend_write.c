@@ -391,6 +391,19 @@ static int quota_over(struct control *c, const struct api_write_op *in, struct e
     return rv;
 }
 
+/* No entry is refused for it: what an older version took in stays as it is. */
+static int names_clash(struct control *c, const struct api_write *w, struct err *err)
+{
+    struct root *r = core_root(c->core);
+    int rv = 0;
+
+    for (size_t i = 0; i < w->n && rv == 0; i++)
+        if (w->ops[i].object && w->ops[i].kind->id == KIND_TARGET)
+            rv = root_agents_clash(r, w->ops[i].object, err);
+    (void)root_unref(r);
+    return rv;
+}
+
 /* Whole sets (GitOps) and queues are tried before they are proposed, and quotas of objects are
  * asked: an error then costs no log entry. */
 int backend_check(struct backend *b, const struct view *v, const struct api_write *w,
@@ -401,6 +414,9 @@ int backend_check(struct backend *b, const struct view *v, const struct api_writ
     struct root *after = NULL;
 
     (void)v;
+    int clash = names_clash((struct control *)b, w, err);
+    if (clash < 0)
+        return clash;
     for (size_t i = 0; i < w->n && !worth; i++)
         worth = w->ops[i].kind->id == KIND_QUEUE;
     if (!worth)

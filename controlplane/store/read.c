@@ -87,6 +87,28 @@ const struct object *root_agent_target(const struct root *r, const char *agent,
     return o;
 }
 
+int root_agents_clash(const struct root *r, const struct object *target, struct err *err)
+{
+    const struct target_spec *s = object_as(target, target)->spec;
+    const char *name = target->meta->name, *dot = strrchr(name, '.'), *part = "";
+    char agent[256 + 64];
+
+    for (uint32_t i = 0; i < s->n_agents; i++) {
+        (void)snprintf(agent, sizeof agent, "%s.%s", name, s->agents[i].name);
+        if (root_get(r, KIND_TARGET, "", agent))
+            return err_field(err, E_CONFLICT, "spec.agents[].name",
+                             "there is a Target %.253s, whose agent would have the same name",
+                             agent);
+    }
+    if (!dot || root_get(r, KIND_TARGET, "", name))
+        return 0;
+    const struct object *o = root_agent_target(r, name, &part);
+    return !o ? 0
+              : err_field(err, E_CONFLICT, "metadata.name",
+                          "that is agent %.63s of Target %.253s: choose another name", part,
+                          o->meta->name);
+}
+
 const char *root_revision(const struct root *r)
 {
     return r->revision;

@@ -52,21 +52,21 @@ bool root_went_back(const struct root *r);
  * state's own past. Then a Workload that it had, and this state has not, was deleted here or
  * removed by retention. rv 0: not known. */
 bool root_had(const struct root *r, const char *cluster, uint64_t rv);
-/* Lists the strangers, in order: names of Targets that this state does not have, and whose agents
- * have dialed in since, or that were deleted since. RECOVER SETTLE waits for them. Returns how many
- * there are. */
+/* Lists the strangers, in order: Targets that this state does not have, whose agents have dialed in
+ * since, or that were deleted since. RECOVER SETTLE waits for them. Returns their number. */
 size_t root_strangers(const struct root *r, char (*ret)[256], size_t max);
 bool root_stranger(const struct root *r, const char *target);
 /* Returns the Target for which an agent of that name speaks, or NULL: it is the Target's own, or
  * TARGET.PART with a part of spec.agents, which is put in ret_part (else ""; may be NULL). */
 const struct object *root_agent_target(const struct root *r, const char *agent,
                                        const char **ret_part);
+/* E_CONFLICT when an agent of this Target would have the name of another Target's. */
+int root_agents_clash(const struct root *r, const struct object *t, struct err *err) MUST_CHECK;
 /* True when the workload may be alive in an epoch, or at a place, that this state does not know; it
  * is not placed then. */
 bool workload_unsettled(const struct root *r, const struct object *o,
                         const struct workload_status *s);
-/* Returns NULL when it is absent; the object is borrowed from the root. ns "" means cluster
- * scope. */
+/* Returns NULL when it is absent; it is borrowed from the root. ns "": cluster scope. */
 const struct object *root_get(const struct root *r, enum kind_id kind, const char *ns,
                               const char *name);
 /* ns NULL: all namespaces. The scan begins after (after_ns, after_name); both NULL: at the

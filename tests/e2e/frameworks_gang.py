@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Gangs of two as people start them, one line each, through a real agent: torchrun with torch.distributed.checkpoint, and JAX with
-Orbax. Both save into one folder (checkpoint.layout: shared). A stop reaches every rank, and counts as saved; what was saved by two goes
+"""Gangs of two as people start them, one line each, through real agents, one or two: torchrun with torch.distributed.checkpoint, and
+JAX with Orbax. Both save into one folder (checkpoint.layout: shared). A stop reaches every rank, and counts as saved; what was saved by two goes
 on with one, or on another target, and comes to the result of a run that nobody disturbed. lib/packages.py gets the frameworks; exit 77
 when they are not there. Prints ok or FAILED per check; exit 1 when any failed."""
 import os
@@ -13,6 +13,7 @@ sys.dont_write_bytecode = True
 import packages  # noqa: E402
 
 os.environ["HANSE_PYTHON"] = packages.python()
+from fleet import Fleet  # noqa: E402
 from moves import document, run, wait_for  # noqa: E402
 from package import PACKAGE, PROGRAMS, PYTHON, environment  # noqa: E402
 
@@ -86,4 +87,43 @@ def a_jax_gang_moves(p):
     went_on(p, "tree", step, 2, undisturbed("orbax_tree.py"))
 
 
-sys.exit(run([a_torchrun_gang_goes_on_with_one_worker, a_jax_gang_moves]))
+# ---- on the machines of two agents of one Target -------------------------------------------------------------------------
+SUMS = {
+    "torchrun": """import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+t = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(t)
+print("sum", int(t.item()), "of", dist.get_world_size(), "at", os.environ["HANSE_TARGET"], flush=True)
+dist.destroy_process_group()
+""", "jax": """import os, jax
+env = os.environ
+jax.distributed.initialize(env["JAX_COORDINATOR_ADDRESS"], int(env["JAX_NUM_PROCESSES"]), int(env["JAX_PROCESS_ID"]))
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+v = multihost_utils.process_allgather(jnp.array([jax.process_index() + 1]))
+print("sum", int(v.sum()), "of", jax.process_count(), "at", env["HANSE_TARGET"], flush=True)
+"""}
+
+
+def spans(p, name, *launcher):
+    """One line starts it, and each rank sums up the ranks of both."""
+    path = p.path("scratch", f"sum_by_{name}.py")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(SUMS[name])
+    p.cli("submit", "--name", name, "--workers", "2", "--gpus", "1", "--class", "h100", "--cpu", "1", "--memory", "2Gi", "--", *ENVIRONMENT, *launcher, path)
+    status = p.ended(name, PATIENCE)
+    p.check(f"{name} over two agents succeeds", status["phase"] == "Succeeded", f"{status['phase']} {status.get('message', '')}")
+    heard = [said(p, name, "sum", rank) for rank in range(2)]
+    p.check(f"{name}: each of its ranks heard of the other, on the other machine", sorted(heard) == [["3 of 2 at yard.a"], ["3 of 2 at yard.b"]], heard)
+
+
+def a_torchrun_gang_spans_two_agents(p):
+    spans(p, "torchrun", "-m", "torch.distributed.run", "--nproc-per-node", "1")
+
+
+def a_jax_gang_spans_two_agents(p):
+    spans(p, "jax")
+
+
+failed = run([a_torchrun_gang_goes_on_with_one_worker, a_jax_gang_moves])
+sys.exit(failed or run([a_torchrun_gang_spans_two_agents, a_jax_gang_spans_two_agents], kind=Fleet))

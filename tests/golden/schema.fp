@@ -70,6 +70,7 @@ target_principal 2 12 -
 target_principal 3 12 -
 target_principal 4 10 secret_ref
 target_agent 1 0 -
+target_agent 2 0 -
 target_logs 1 0 -
 target_logs 2 10 secret_ref
 target_logs 3 7 -

@@ -498,7 +498,7 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
         (void)snprintf(node[i], sizeof node[i], "%s.n%u", c->target, i + 1);
     for (unsigned i = 0; i < p.n_assignments; i++)
         at[i] = (struct assignment){
-            .rank = i, .node = node[i % 2], .gpus = gpus, .n_gpus = 2, .mig = ""};
+            .rank = o->first_rank + i, .node = node[i % 2], .gpus = gpus, .n_gpus = 2, .mig = ""};
     (void)snprintf(d, sizeof d, "D=%s", A.dir);
     (void)snprintf(k, sizeof k, "U=%s", o->key.uid);
     ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1); /* /proc may be another */
@@ -517,10 +517,9 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
                               .resume_digest = o->resume_digest ? o->resume_digest : "",
                               .resume_epoch = o->resume_epoch,
                               .resume_step = o->resume_step,
-                              .reshard = o->reshard,
-                              .shared = o->shared,
-                              .look_workers = o->look_workers,
-                              .look_epoch = o->look_epoch};
+                              .reshard = o->reshard, .shared = o->shared,
+                              .look_workers = o->look_workers, .look_epoch = o->look_epoch,
+                              .span = o->span};
     order_resolve(w, mem, &order);
     (stage ? c->ops->stage : c->ops->submit)(c, &order, &a->call);
     assert_false(a->done); /* never from inside the call */
@@ -684,6 +683,7 @@ static void side_make(struct agent_side *x, unsigned i)
                                 .events = &agent_events,
                                 .arg = x,
                                 .cluster_uid = cluster_told,
+                                .peers = agent_peers_told,
                                 .state_rv = rv_told};
     struct err e;
 

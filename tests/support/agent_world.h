@@ -42,6 +42,7 @@ struct agent_side {
     unsigned noticed; /* how often */
 };
 void agent_on_notices(void *arg, const struct notice *v, size_t n); /* agent/notices.c */
+uint32_t agent_peers_told(void *arg, struct arena *a, const char ***ret);
 /* Runs `hanse agent notice --state (that of the side's agent)` with these words, NULL at their end,
  * without waiting; its end: agent_notice_end, the exit status. What it says is in notice.log. */
 pid_t agent_notice_begin(unsigned side, const char *const *words);
@@ -68,6 +69,7 @@ extern struct agent_world {
     uint64_t serial;
     struct run_offer offer; /* with each renewal, unless its number is 0 */
     struct timer renewals;  /* timer_start: every 100 ms, to all */
+    const char *peers[2];   /* state folders that renewals name as reached; NULL: no more */
 } A;
 
 extern struct connector_events agent_events; /* what is told; a test may listen to more */
@@ -109,6 +111,9 @@ struct agent_order {
     const char *save_signal; /* spec.checkpoint.saveSignal, or NULL */
     const char *base;        /* where it saves, or NULL: agent_base */
     bool proved;             /* only where the end of all processes is proved */
+    /* Its workers are those from first_rank on of a larger gang, which saves nothing. */
+    const struct run_span *span;
+    int64_t first_rank;
 };
 /* Of ends on that side: as far as the machine permits. */
 enum proof agent_proof(unsigned side);

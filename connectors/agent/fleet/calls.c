@@ -1,54 +1,81 @@
 /* What is asked of a fleet: routed to the agent that has the run by the log, or asked of each. */
+#include "api/base/hash.h"
 #include "connectors/agent/fleet/fleet_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define SPANS                                                                                      \
-    "its workers would be on the machines of several agents, and a gang runs on one: ask for "     \
-    "fewer workers, or for a target whose nodes have one agent"
-
 /* ---- one run ---- */
-/* The only part of a placement, or NULL: the call was refused. */
-static struct fleet_part *part_placed(struct fleet *f, const struct placement *p, struct call *call)
+/* Parts of a placement; 0: the call was refused. */
+static uint32_t parts_placed(struct fleet *f, const struct placement *p, struct call *call)
 {
-    uint32_t mask = p ? fleet_placed(f, p) : 0;
+    uint32_t parts = p ? fleet_placed(f, p) : 0;
 
-    if (__builtin_popcount(mask) == 1)
-        return f->parts[__builtin_ctz(mask)];
-    if (mask)
-        joint_refuse(f, call, E_NOTIMPL, "spec.gang", SPANS);
-    else
+    if (!parts)
         joint_refuse(f, call, E_INVALID, "", "its nodes are of no agent of the target");
-    return NULL;
+    return parts;
 }
 
 void fleet_submit(struct connector *c, const struct run_order *o, struct call *call)
 {
-    struct fleet_part *p = part_placed(fleet_of(c), o->placement, call);
+    struct fleet *f = fleet_of(c);
+    uint32_t parts = parts_placed(f, o->placement, call);
 
-    if (p)
-        p->driver->ops->submit(p->driver, o, call);
+    if (__builtin_popcount(parts) > 1) {
+        gang_submit(f, o, parts, call);
+    } else if (parts) {
+        struct connector *d = f->parts[__builtin_ctz(parts)]->driver;
+        d->ops->submit(d, o, call);
+    }
+}
+
+/* The memories of all that are in reach: while they are the same, whoever gets an order again has
+ * what it had of it. Of a gang that was not taken whole nothing is begun anew (gang.c). */
+const char *fleet_repeats(const struct connector *c)
+{
+    struct fleet *f = fleet_of((struct connector *)(uintptr_t)c);
+    uint64_t hash = HASH_START, more = HASH_START;
+    bool any = false;
+
+    for (unsigned i = 0; i < f->n_parts; i++) {
+        const struct fleet_part *p = f->parts[i];
+        if (!p->reached)
+            continue;
+        const char *one = p->driver->ops->repeats ? p->driver->ops->repeats(p->driver) : "";
+        if (!*one)
+            return "";
+        any = true;
+        hash = hash_more(hash, one, strlen(one) + 1);
+        more = hash_more(more ^ hash, p->name, strlen(p->name) + 1);
+    }
+    (void)snprintf(f->memory, sizeof f->memory, "%016llx%016llx", (unsigned long long)hash,
+                   (unsigned long long)more);
+    return any ? f->memory : "";
 }
 
 void fleet_stage(struct connector *c, const struct run_order *o, struct call *call)
 {
-    struct fleet_part *p = part_placed(fleet_of(c), o->placement, call);
+    struct fleet *f = fleet_of(c);
+    uint32_t parts = parts_placed(f, o->placement, call);
 
-    if (p)
-        p->driver->ops->stage(p->driver, o, call);
+    if (!parts)
+        return;
+    struct connector *d = f->parts[__builtin_ctz(parts)]->driver;
+    if (__builtin_popcount(parts) > 1)
+        gang_saves_refuse(f, call);
+    else
+        d->ops->stage(d, o, call);
 }
 
 static struct joint *about(struct connector *c, const struct run_key *k, struct call *call,
                            joint_end end)
 {
     struct fleet *f = fleet_of(c);
-    uint32_t parts;
-    bool sure = fleet_where(f, k, &parts);
-    struct joint *j = joint_begin(f, parts, call, end);
+    struct fleet_where at;
+    bool sure = fleet_where(f, k, &at);
+    struct joint *j = joint_begin(f, at.parts, call, end);
 
-    j->sure = sure;
-    j->key = *k;
+    joint_about(j, k, sure, &at);
     return j;
 }
 
@@ -108,11 +135,11 @@ void fleet_renew(struct connector *c, const struct run_offer *offers, size_t n)
 bool fleet_reaches(const struct connector *c, const struct run_key *k)
 {
     const struct fleet *f = fleet_of((struct connector *)(uintptr_t)c);
-    uint32_t parts;
+    struct fleet_where at;
 
     if (!k)
         return fleet_reached(f) != 0;
-    return fleet_where(f, k, &parts) && (fleet_reached(f) & parts) == parts;
+    return fleet_where(f, k, &at) && (fleet_reached(f) & at.parts) == at.parts;
 }
 
 /* ---- all parts ---- */

@@ -56,14 +56,14 @@ uint32_t fleet_placed(const struct fleet *f, const struct placement *p)
     return mask;
 }
 
-bool fleet_where(const struct fleet *f, const struct run_key *k, uint32_t *ret)
+bool fleet_where(const struct fleet *f, const struct run_key *k, struct fleet_where *ret)
 {
     const struct connector_env *e = &f->base.env;
     struct run_where at;
     uint32_t mask = 0;
     AUTO_ARENA a = arena_create(0);
 
-    *ret = fleet_all(f);
+    *ret = (struct fleet_where){.parts = fleet_all(f)};
     if (!e->where || !e->where(e->arg, k, a, &at))
         return false;
     for (uint32_t i = 0; i < at.n; i++) {
@@ -74,7 +74,7 @@ bool fleet_where(const struct fleet *f, const struct run_key *k, uint32_t *ret)
     }
     if (!mask)
         return false;
-    *ret = mask;
+    *ret = (struct fleet_where){.parts = mask, .grace_ms = at.grace_ms, .ran = at.ran};
     return true;
 }
 
@@ -106,9 +106,10 @@ static void fleet_agents(const struct connector *c, const struct placement *p, c
 /* ---- what parts tell ---- */
 static void part_observed(void *arg, const struct observation *o)
 {
-    const struct connector_env *e = &((struct fleet_part *)arg)->fleet->base.env;
+    struct fleet *f = ((struct fleet_part *)arg)->fleet;
+    const struct connector_env *e = &f->base.env;
 
-    if (e->events->observed)
+    if (!gang_observed(f, &o->key) && e->events->observed)
         e->events->observed(e->arg, o);
 }
 
@@ -209,6 +210,7 @@ static void fleet_look(void *arg)
 
     timer_start(&f->look, FLEET_LOOK_MS);
     fleet_nodes_look(f);
+    gangs_look(f);
     if (loop_now_ms(f->base.env.loop) - f->made_ms < FLEET_LOOK_MS || !f->base.env.events->part)
         return;
     for (unsigned i = 0; i < f->n_parts; i++) {
@@ -250,6 +252,19 @@ static uint64_t part_state_rv(void *arg, int64_t *ret_time_ms)
     return e->state_rv ? e->state_rv(e->arg, ret_time_ms) : 0;
 }
 
+/* Of those in reach: what they have of a gang is renewed where all who have some of it are. */
+static uint32_t part_peers(void *arg, struct arena *a, const char ***ret)
+{
+    const struct fleet *f = ((struct fleet_part *)arg)->fleet;
+    uint32_t n = 0;
+
+    *ret = arena_array(a, const char *, f->n_parts);
+    for (unsigned i = 0; i < f->n_parts; i++)
+        if (f->parts[i]->reached && *f->parts[i]->state)
+            (*ret)[n++] = f->parts[i]->state;
+    return n;
+}
+
 /* ---- parts ---- */
 static const char *state_known(const struct target *doc, const char *part)
 {
@@ -273,6 +288,7 @@ static int part_make(struct fleet *f, const struct object *target, const char *n
                                 .secret_get = part_secret_get,
                                 .secret_put = part_secret_put,
                                 .cluster_uid = part_cluster_uid,
+                                .peers = part_peers,
                                 .state_rv = part_state_rv};
     char whole[256 + 65];
 
@@ -317,6 +333,11 @@ static int parts_make(struct fleet *f, const struct object *target, struct err *
         if (!there && f->n_parts < LIMIT_TARGET_AGENTS)
             rc = part_make(f, target, s->agents[i].name, err);
     }
+    for (unsigned k = 0; k < f->n_parts; k++) {
+        const struct target_agent *a = target_agent_find(s, f->parts[k]->name);
+        const char *address = a && a->address ? a->address : "";
+        str_copy(f->parts[k]->address, sizeof f->parts[k]->address, address);
+    }
     return rc;
 }
 
@@ -326,11 +347,13 @@ static void fleet_destroy(struct connector *c)
     static const struct connector_events silent = {0};
 
     f->base.env.events = &silent;
+    f->closing = true;
     timer_stop(&f->look);
     for (unsigned i = 0; i < f->n_parts; i++)
         f->parts[i]->driver->ops->destroy(f->parts[i]->driver);
     timer_stop(&f->look); /* a part that went started it again */
     joints_flush(f);
+    gangs_drop(f);
     for (unsigned i = 0; i < f->n_parts; i++) {
         fleet_nodes_drop(f->parts[i]);
         mem_free(f->parts[i]);
@@ -349,6 +372,7 @@ int fleet_make(const struct connector_env *env, const struct object *target,
     f->ops = ops;
     f->made_ms = loop_now_ms(env->loop);
     list_init(&f->joints);
+    list_init(&f->gangs);
     timer_init(&f->look, env->loop, fleet_look, f);
     timer_start(&f->look, FLEET_LOOK_MS);
     int rc = parts_make(f, target, err);
@@ -417,6 +441,7 @@ const struct connector_ops connector_fleet_ops = {.type = "agent",
                                                   .probe = fleet_inventory,
                                                   .inventory = fleet_inventory,
                                                   .submit = fleet_submit,
+                                                  .repeats = fleet_repeats,
                                                   .find = fleet_find,
                                                   .stage = fleet_stage,
                                                   .quiesce = fleet_quiesce,

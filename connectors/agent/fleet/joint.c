@@ -83,33 +83,77 @@ void joint_finish(struct joint *j, enum outcome out, const struct observation *s
         call->done(call, out, seen, why.code ? &why : NULL);
 }
 
-static void refused_end(struct joint *j)
+static void told_end(struct joint *j)
 {
-    if (j->call)
+    if (j->call && j->out == OUT_REJECTED)
         j->call->refused = refusal_of_code(j->err.code);
     joint_finish(j, j->out, NULL, &j->err);
 }
 
-void joint_refuse(struct fleet *f, struct call *call, int code, const char *field, const char *why)
+void joint_tell(struct fleet *f, struct call *call, enum outcome out, int code, const char *field,
+                const char *why)
 {
-    struct joint *j = joint_begin(f, 0, call, refused_end);
+    struct joint *j = joint_begin(f, 0, call, told_end);
 
-    j->out = OUT_REJECTED;
+    j->out = out;
     (void)err_field(&j->err, code, field, "%s", why);
 }
 
-/* ---- what is true of the whole ---- */
-static bool is_unknown(const struct joint_answer *v)
+void joint_refuse(struct fleet *f, struct call *call, int code, const char *field, const char *why)
 {
-    return v->out != OUT_DONE || !v->has || v->seen.state == RUN_UNKNOWN;
+    joint_tell(f, call, OUT_REJECTED, code, field, why);
 }
 
-static bool is_live(const struct joint_answer *v)
+void joint_about(struct joint *j, const struct run_key *k, bool sure, const struct fleet_where *at)
+{
+    j->about = true;
+    j->key = *k;
+    j->sure = sure;
+    j->ran = sure && at->ran;
+    j->grace_ms = at->grace_ms;
+}
+
+/* ---- what is true of the whole ---- */
+#define FORGOTTEN                                                                                  \
+    "agent %.63s of target %.200s says that nothing of it was ever started there, and it was "     \
+    "seen running: it may still run. Once it is known to have ended: hanse fence"
+
+/* Its own past contradicts it: it has lost what it knew. */
+static bool is_forgotten(const struct joint_answer *v)
+{
+    struct joint *j = v->joint;
+
+    return v->out == OUT_DONE && v->has && v->seen.state == RUN_ABSENT && j->ran && j->n > 1;
+}
+
+static bool is_unknown(const struct joint_answer *v)
+{
+    return v->out != OUT_DONE || !v->has || v->seen.state == RUN_UNKNOWN || is_forgotten(v);
+}
+
+bool joint_is_live(const struct joint_answer *v)
 {
     return !is_unknown(v) && v->seen.state != RUN_ENDED && v->seen.state != RUN_ABSENT;
 }
 
-static struct observation unknown_of(const struct joint *j, const struct joint_answer *v)
+static bool is_absent(const struct joint_answer *v)
+{
+    return !is_unknown(v) && v->seen.state == RUN_ABSENT;
+}
+
+static bool is_ended(const struct joint_answer *v)
+{
+    return !is_unknown(v) && v->seen.state == RUN_ENDED;
+}
+
+bool joint_is_failure(const struct joint_answer *v)
+{
+    const struct observation *o = &v->seen;
+
+    return is_absent(v) || (is_ended(v) && (o->exit_code || o->term_signal || o->lease_lost));
+}
+
+static struct observation unknown_of(struct joint *j, const struct joint_answer *v)
 {
     struct observation o = {.key = j->key, .state = RUN_UNKNOWN};
 
@@ -118,6 +162,9 @@ static struct observation unknown_of(const struct joint *j, const struct joint_a
     else if (!v->part->reached)
         (void)snprintf(o.message, sizeof o.message, "agent %.63s of target %.200s is away: %.200s",
                        v->part->name, j->fleet->base.target, v->part->why);
+    else if (is_forgotten(v))
+        (void)snprintf(o.message, sizeof o.message, FORGOTTEN, v->part->name,
+                       j->fleet->base.target);
     else if (v->has && *v->seen.message)
         str_copy(o.message, sizeof o.message, v->seen.message);
     else
@@ -127,31 +174,115 @@ static struct observation unknown_of(const struct joint *j, const struct joint_a
     return o;
 }
 
+static void merge_checkpoint(struct observation *all, const struct observation *one)
+{
+    if (one->checkpoint.present &&
+        (!all->checkpoint.present || one->checkpoint.step > all->checkpoint.step))
+        all->checkpoint = one->checkpoint;
+}
+
+void joint_merge(struct observation *all, const struct observation *one)
+{
+    if (one->state != RUN_RUNNING)
+        all->state = RUN_STARTING;
+    all->grant = one->grant < all->grant ? one->grant : all->grant;
+    all->lease_held = all->lease_held && one->lease_held;
+    all->seen_ms = one->seen_ms < all->seen_ms ? one->seen_ms : all->seen_ms;
+    merge_checkpoint(all, one);
+}
+
+/* Some of it lives. What has ended had been running; what never was, never will. */
+static struct observation whole_live(struct joint *j, const struct joint_answer *live)
+{
+    struct observation o = live->seen;
+
+    for_each_answer(v, j)
+    {
+        if (joint_is_live(v))
+            joint_merge(&o, &v->seen);
+        else if (is_absent(v))
+            o.state = RUN_STARTING;
+        else
+            merge_checkpoint(&o, &v->seen);
+    }
+    return o;
+}
+
+/* Who tells why it ended: the first that failed on its own; else who never was; else the first that
+ * failed; else any. */
+static const struct joint_answer *cause_of(struct joint *j)
+{
+    const struct joint_answer *absent = NULL, *failed = NULL, *ended = NULL;
+
+    for_each_answer(v, j)
+    {
+        bool fails = joint_is_failure(v);
+        if (is_ended(v) && fails && !v->seen.stopped)
+            return v;
+        if (is_absent(v))
+            absent = absent ? absent : v;
+        else if (fails)
+            failed = failed ? failed : v;
+        else
+            ended = ended ? ended : v;
+    }
+    return absent ? absent : failed ? failed : ended;
+}
+
+/* None of it lives. */
+static struct observation whole_over(struct joint *j, const struct joint_answer *ended)
+{
+    const struct joint_answer *cause = cause_of(j);
+    struct observation o = is_absent(cause) && ended ? ended->seen : cause->seen;
+
+    for_each_answer(v, j)
+    {
+        o.lease_lost = o.lease_lost || v->seen.lease_lost;
+        o.stopped = o.stopped || v->seen.stopped;
+        if (is_ended(v) && v->seen.proof == PROOF_TREE_SEARCHED) /* the weakest of them */
+            o.proof = PROOF_TREE_SEARCHED;
+        merge_checkpoint(&o, &v->seen);
+    }
+    if (!ended || !is_absent(cause))
+        return o;
+    str_copy(o.reason, sizeof o.reason,
+             *cause->seen.reason ? cause->seen.reason : end_text(END_START_FAILED));
+    if (*cause->seen.message)
+        str_copy(o.message, sizeof o.message, cause->seen.message);
+    else
+        (void)snprintf(o.message, sizeof o.message, "agent %.63s never began its part of the gang",
+                       cause->part->name);
+    return o;
+}
+
 /* Of a run that the log does not have, nobody knows which parts it has: it lives if any of them
  * says so, and only all of them together can say that it does not. */
-static struct observation joined(const struct joint *j)
+struct observation joint_whole(struct joint *j)
 {
-    const struct joint_answer *unknown = NULL, *live = NULL, *ended = NULL, *absent = NULL;
+    const struct joint_answer *unknown = NULL, *live = NULL, *ended = NULL;
 
-    for (const struct joint_answer *v = j->v; v < j->v + j->n; v++) {
+    for_each_answer(v, j)
+    {
         if (is_unknown(v))
             unknown = unknown ? unknown : v;
-        else if (is_live(v))
+        else if (joint_is_live(v))
             live = live ? live : v;
-        else if (v->seen.state == RUN_ENDED)
+        else if (is_ended(v))
             ended = ended ? ended : v;
-        else
-            absent = absent ? absent : v;
     }
     if (j->n == 0 || (unknown && (j->sure || !live)))
         return unknown_of(j, unknown);
-    return live ? live->seen : ended ? ended->seen : absent->seen;
+    if (j->n == 1 || !j->sure)
+        return live ? live->seen : ended ? ended->seen : j->v[0].seen;
+    return live ? whole_live(j, live) : whole_over(j, ended);
 }
 
 void joint_about_end(struct joint *j)
 {
-    struct observation o = joined(j);
+    struct observation o = joint_whole(j);
 
+    if (!j->fleet->closing)
+        gang_judge(j, &o);
     joint_finish(j, OUT_DONE, &o, NULL);
 }
 
@@ -174,7 +305,10 @@ void joint_asked_end(struct joint *j)
                        : all                     ? OUT_DONE
                        : refused == j->n         ? OUT_REJECTED
                                                  : OUT_UNKNOWN;
-    joint_finish(j, out, seen ? &seen->seen : NULL, first && out != OUT_DONE ? &first->err : NULL);
+    struct observation whole = j->about && out == OUT_DONE ? joint_whole(j)
+                               : seen                      ? seen->seen
+                                                           : (struct observation){0};
+    joint_finish(j, out, seen ? &whole : NULL, first && out != OUT_DONE ? &first->err : NULL);
 }
 
 void joints_stale(struct fleet *f)

@@ -145,12 +145,18 @@ static void hub_renew(struct connector *c, const struct run_offer *offers, size_
 
     if (!h->hello)
         return;
+    AUTO_ARENA a = arena_create(0);
+    const struct connector_env *e = &h->base.env;
+    const char **peers = NULL;
+    uint32_t n_peers = e->peers ? e->peers(e->arg, a, &peers) : 0;
     const struct wire_renew q = {.from_ms = hub_lease_from(h),
                                  /* of an order of old that gave no length */
                                  .lease_ms =
                                      (uint64_t)schema_default_ms(&schema_target_partition, "lease"),
                                  .offers = (struct run_offer *)(uintptr_t)offers, /* read only */
-                                 .n_offers = (uint32_t)n};
+                                 .n_offers = (uint32_t)n,
+                                 .peers = peers,
+                                 .n_peers = n_peers};
     wire_tell(h->stream, AF_RENEW, 0, wire_renew, &q);
 }
 

@@ -268,6 +268,8 @@ void hub_call_answer(struct hub *h, uint64_t id, struct wire_result *r)
                         "%s", r->text);
     if (out == OUT_DONE && !o && c->type != AF_INVENTORY) /* it answers, and says nothing */
         out = OUT_UNKNOWN;
+    if (c->call)
+        c->call->port = r->port;
     if (out == OUT_REJECTED && c->call)
         c->call->refused = refusal_of_code(told ? err.code : 0);
     call_finish(c, out, o, told ? &err : NULL);

@@ -40,6 +40,7 @@ struct hub_session {  /* an agent that has dialed in: the present one, or a gues
     /* it knows since when and with times, terminals, and FORWARD */
     bool times, terminals, forwards;
     bool keeps; /* it understands orders with `logBase` */
+    bool spans; /* and orders of part of a gang */
 };
 struct hub {
     struct connector base;       /* must be first */

@@ -51,12 +51,19 @@ static uint32_t texts_with(const char *const *v, const char *prefix, struct aren
  * call a checkpoint of another number of workers foreign; and each worker a folder of its own. */
 static int version_check(const struct hub *h, const struct run_order *o, struct err *err)
 {
+    if (!h->session)
+        return 0; /* it is away, and the call says so */
     bool resumes = o->resume_path && *o->resume_path, shared = o->shared && !h->session->shares;
 
     if (o->log_base && *o->log_base && !h->session->keeps)
         return err_field(err, E_NOTIMPL, "spec.logs",
                          "the agent of target %s is of an older version, which keeps no logs in a "
                          "store: upgrade it, or leave spec.logs of the Target out",
+                         h->base.target);
+    if (o->span && !h->session->spans)
+        return err_field(err, E_NOTIMPL, "spec.gang",
+                         "the agent of target %s is of an older version, which knows no gangs that "
+                         "span agents: upgrade it",
                          h->base.target);
     if (!shared && (!o->reshard || !resumes || h->session->reshards))
         return 0;
@@ -69,6 +76,21 @@ static int version_check(const struct hub *h, const struct run_order *o, struct 
 static const char *order_document(const struct run_order *o)
 {
     return json_text_bytes(o->document) <= DOCUMENT_ROOM ? o->document : "";
+}
+
+/* The others of it were asked before: what its lease counts from is no later than for them. */
+static void order_span(const struct hub *h, const struct run_span *s, struct wire_order *ret)
+{
+    uint64_t late = s ? loop_now_ms(h->base.env.loop) - s->asked_ms : 0;
+
+    if (!s)
+        return;
+    ret->lease_from_ms = ret->lease_from_ms > late ? ret->lease_from_ms - late : 0;
+    ret->world = s->world;
+    ret->rendezvous = s->address;
+    ret->rendezvous_port = s->port;
+    ret->peers = (const char **)(uintptr_t)s->peers; /* read only */
+    ret->n_peers = s->n_peers;
 }
 
 int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
@@ -118,6 +140,7 @@ int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
                                .log_base = o->log_base,
                                .log_max = (uint64_t)o->log_max_bytes};
     order_workers(ret, o->placement, a);
+    order_span(h, o->span, ret);
     ret->n_argv = texts_with(o->argv, "", a, &ret->argv);
     ret->n_env = texts_with(o->env, "", a, &ret->env);
     ret->n_log_env = texts_with(o->log_env, "", a, &ret->log_env);

@@ -220,6 +220,7 @@ static void guest_hello(struct hub_session *x, struct wire_hello *hello, struct 
     x->terminals = hello->terminals;
     x->forwards = hello->forwards;
     x->keeps = hello->keeps;
+    x->spans = hello->spans;
     x->hello = hello;
     x->mem = mem;
     x->asked_ms = now;

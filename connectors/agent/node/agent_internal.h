@@ -170,6 +170,7 @@ struct run {
     uint64_t ended_seq;            /* place in the order of ends, for pruning */
     bool final;                    /* the hub's log has its end: pruned ahead of others */
     bool failed;                   /* a worker failed, and the others were asked to stop */
+    uint64_t renew_from_ms;        /* of the newest renewal that was one of its; 0: none */
     int stop_signo;                /* 0: not asked to stop; kept for a shim that is dialed later */
     uint64_t stop_at_ms;           /* loop time at which the grace is over */
     struct list waiters;
@@ -317,6 +318,9 @@ uint64_t agent_beat_ms(const struct agent *a);
 void agent_redirected(struct agent *a, const char *address);
 /* true when the hub that has welcomed this agent may renew it */
 bool run_renewable(const struct run *r);
+/* True when this renewal is one of the run's: of a gang that spans agents where all of these are in
+ * reach, since its hub counts it for the whole or not at all. */
+bool run_renewed_by(const struct run *r, const struct wire_renew *q);
 /* True when every runner of it holds a lease. */
 bool run_lease_held(const struct run *r);
 /* Makes the run belong to the named cluster; durable when it returns 0. */
@@ -398,8 +402,15 @@ void worker_will(const struct worker *w, char out[AGENT_PATH_MAX + 16]);
 void worker_user(const struct worker *w, uint32_t *ret_uid, uint32_t *ret_gid);
 /* The name of its control group; "": it has none. */
 void worker_group(const struct worker *w, char out[RUN_GROUP_MAX]);
+/* Ranks of the whole gang; this agent may have some of them. */
+uint32_t order_world(const struct wire_order *o);
+bool order_spans(const struct wire_order *o); /* other agents have the others */
+unsigned worker_at(const struct worker *w);   /* its place in the run's and the order's workers */
+/* Returns the worker of that rank, or NULL: it is none of this agent's. */
+struct worker *run_worker(const struct run *r, int64_t rank);
 /* Picks a port at which the ranks of a gang meet: free now, and given to no other live run. Returns
- * 0 when the order has one rank, or a negative code when none is free. */
+ * 0 when the gang has one rank, what the order says when the first of several is elsewhere, or a
+ * negative code when none is free. */
 int64_t rendezvous_pick(struct agent *a, const struct wire_order *o, struct err *err) MUST_CHECK;
 /* Makes the program's environment in arena m (deploy/examples/README.md has the contract). */
 const char *const *worker_env(const struct worker *w, struct arena *m);
@@ -409,7 +420,7 @@ const char *worker_gpus(const struct worker *w, struct arena *m); /* "0,3" */
 /* What agents of this version tell of themselves, as members of a wire_hello. */
 #define AGENT_KNOWS                                                                                \
     .reshards = true, .shares = true, .opens = true, .notices = true, .terminals = true,           \
-    .forwards = true, .times = true, .keeps = true
+    .forwards = true, .times = true, .keeps = true, .spans = true
 void session_start(struct agent *a);
 void session_stop(struct agent *a);
 /* requests.c: handles a frame of the server that concerns no stream. */

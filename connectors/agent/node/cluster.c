@@ -197,6 +197,19 @@ bool run_renewable(const struct run *r)
     return !*its || strcmp(its, r->agent->cluster) == 0;
 }
 
+bool run_renewed_by(const struct run *r, const struct wire_renew *q)
+{
+    uint32_t found = 0;
+
+    for (uint32_t i = 0; order_spans(r->order) && i < r->order->n_peers; i++)
+        for (uint32_t k = 0; k < q->n_peers; k++)
+            if (strcmp(r->order->peers[i], q->peers[k]) == 0) {
+                found++;
+                break;
+            }
+    return !order_spans(r->order) || found == r->order->n_peers;
+}
+
 struct book_hub book_hub_of(const struct agent *a, const char *cluster, uint64_t rv)
 {
     if (strcmp(a->heard.cluster, cluster) == 0 && a->heard.rv > rv)

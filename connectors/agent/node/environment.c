@@ -55,10 +55,9 @@ static void env_i64(struct env *e, const char *name, int64_t value)
     env_set(e, arena_printf(e->mem, "%s=%" PRId64, name, value));
 }
 
-/* Ranks are 0, 1, 2, …: runs.c has seen to it. */
 static const struct wire_worker *worker_assignment(const struct worker *w)
 {
-    return &w->run->order->workers[w->rank];
+    return &w->run->order->workers[worker_at(w)];
 }
 
 static const char *gpu_list(const struct wire_worker *at, struct arena *m)
@@ -115,6 +114,16 @@ const char *worker_gpus(const struct worker *w, struct arena *m)
 }
 
 /* ---- where the ranks of a gang meet ---- */
+uint32_t order_world(const struct wire_order *o)
+{
+    return o->world ? (uint32_t)o->world : o->n_workers;
+}
+
+bool order_spans(const struct wire_order *o)
+{
+    return order_world(o) > o->n_workers;
+}
+
 static bool port_given(const struct agent *a, int64_t port)
 {
     list_for_each (it, &a->runs) {
@@ -132,8 +141,10 @@ int64_t rendezvous_pick(struct agent *a, const struct wire_order *o, struct err 
 {
     char key[RUN_KEY_MAX];
 
-    if (o->n_workers < 2)
+    if (order_world(o) < 2)
         return 0;
+    if (o->workers[0].rank != 0)
+        return o->rendezvous_port;
     run_key_print(&o->key, key);
     size_t first = hash_slot(key, PORTS);
     for (size_t i = 0; i < PORT_TRIES; i++) {
@@ -146,16 +157,18 @@ int64_t rendezvous_pick(struct agent *a, const struct wire_order *o, struct err 
 }
 
 /* The names that torch.distributed and torchrun, DeepSpeed, Lightning and JAX read. An agent speaks
- * for one machine, so rank 0 is on this one. Each rank has devices of its own
- * (CUDA_VISIBLE_DEVICES), and is the first among those that see them. */
+ * for one machine: where it has all ranks, the first is on this one. Each rank has devices of its
+ * own (CUDA_VISIBLE_DEVICES), and is the first among those that see them. */
 static void env_gang(struct env *e, const struct worker *w)
 {
     const struct run *r = w->run;
+    const char *host = order_spans(r->order) ? r->order->rendezvous : RENDEZVOUS_HOST;
     const char *rank = arena_printf(e->mem, "%" PRId64, w->rank);
-    const char *world = arena_printf(e->mem, "%u", r->n_workers);
+    const char *world = arena_printf(e->mem, "%u", order_world(r->order));
     const char *port = arena_printf(e->mem, "%" PRId64, r->order->rendezvous_port);
+    const char *at = strchr(host, ':') ? "[%s]:%s" : "%s:%s"; /* one of IPv6 */
     const char *const told[][2] = {
-        {"MASTER_ADDR", RENDEZVOUS_HOST},
+        {"MASTER_ADDR", host},
         {"MASTER_PORT", port},
         {"RANK", rank},
         {"WORLD_SIZE", world},
@@ -164,9 +177,9 @@ static void env_gang(struct env *e, const struct worker *w)
         {"NODE_RANK", rank},
         {"PET_NNODES", world}, /* torchrun's own arguments */
         {"PET_NODE_RANK", rank},
-        {"PET_MASTER_ADDR", RENDEZVOUS_HOST},
+        {"PET_MASTER_ADDR", host},
         {"PET_MASTER_PORT", port},
-        {"JAX_COORDINATOR_ADDRESS", arena_printf(e->mem, RENDEZVOUS_HOST ":%s", port)},
+        {"JAX_COORDINATOR_ADDRESS", arena_printf(e->mem, at, host, port)},
         {"JAX_NUM_PROCESSES", world},
         {"JAX_PROCESS_ID", rank},
     };
@@ -205,7 +218,7 @@ const char *const *worker_env(const struct worker *w, struct arena *m)
         env_str(&e, "HANSE_CLUSTER_UID", run_cluster(w->run));
     env_i64(&e, "HANSE_EPOCH", w->run->key.epoch);
     env_i64(&e, "HANSE_RANK", w->rank);
-    env_i64(&e, "HANSE_WORLD_SIZE", (int64_t)w->run->n_workers);
+    env_i64(&e, "HANSE_WORLD_SIZE", (int64_t)order_world(o));
     env_gang(&e, w);
     env_str(&e, "HANSE_TARGET", a->cfg.target);
     env_str(&e, "HANSE_NODE", node_name(a, at->node));

@@ -45,7 +45,38 @@ static int script_check(const char *script, struct err *err)
     return 0;
 }
 
+/* ---- ranks: an agent may have some of a gang ---- */
+unsigned worker_at(const struct worker *w)
+{
+    return (unsigned)(w - w->run->workers);
+}
+
+struct worker *run_worker(const struct run *r, int64_t rank)
+{
+    for (unsigned i = 0; i < r->n_workers; i++)
+        if (r->workers[i].rank == rank)
+            return &r->workers[i];
+    return NULL;
+}
+
 /* ---- what an order may say ---- */
+/* All of a gang, or those that this agent has of one. */
+static int ranks_check(const struct wire_order *o, struct err *err)
+{
+    for (uint32_t i = 0; i < o->n_workers; i++) {
+        int64_t rank = o->workers[i].rank;
+        bool mine = rank < order_world(o) && (!i || rank > o->workers[i - 1].rank);
+        if (order_spans(o) ? !mine : rank != i)
+            return err_set(err, E_INVALID, "the order's ranks are not 0, 1, 2, …");
+    }
+    if (order_world(o) < o->n_workers)
+        return err_set(err, E_INVALID, "the order has more workers than its gang");
+    bool first = o->workers[0].rank == 0;
+    if (order_spans(o) && (!*o->rendezvous || o->n_peers < 2 || (!first && !o->rendezvous_port)))
+        return err_set(err, E_INVALID, "the order does not say where its gang meets, or of whom");
+    return 0;
+}
+
 int order_check(struct agent *a, const struct wire_order *o, struct err *err)
 {
     const char *base = o->checkpoint_base;
@@ -73,14 +104,13 @@ int order_check(struct agent *a, const struct wire_order *o, struct err *err)
     struct err why;
     if (*o->log_base && store_allowed(a, o->log_base, &why) < 0)
         return err_field(err, E_FORBIDDEN, "spec.logs.store", "%.400s", why.text);
-    for (uint32_t i = 0; i < o->n_workers; i++) {
-        if (o->workers[i].rank != i)
-            return err_set(err, E_INVALID, "the order's ranks are not 0, 1, 2, …");
+    int rc = ranks_check(o, err);
+    for (uint32_t i = 0; rc == 0 && i < o->n_workers; i++) {
         if (!inventory_find(&a->inventory, o->workers[i].node))
             return err_set(err, E_INVALID, "node %.200s is not in the inventory of agent %s",
                            o->workers[i].node, a->cfg.target);
     }
-    return 0;
+    return rc;
 }
 
 static size_t script_argv(const struct worker *w, struct arena *m, const char **argv)
@@ -109,7 +139,7 @@ static size_t checkpoint_argv(const struct worker *w, struct arena *m, const cha
                                 "--workload",       w->run->key.uid,
                                 "--epoch",          arena_printf(m, "%" PRId64, w->run->key.epoch),
                                 "--rank",           arena_printf(m, "%" PRId64, w->rank),
-                                "--world",          arena_printf(m, "%u", w->run->n_workers)};
+                                "--world",          arena_printf(m, "%u", order_world(o))};
     for (; n < sizeof base / sizeof *base; n++)
         argv[n] = base[n];
     if (checkpoint_store_is_remote(o->checkpoint_base)) {

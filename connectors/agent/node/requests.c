@@ -6,6 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of part of a gang also where it meets: the other parts are not ordered before that is known. */
+static void answer_accepted(struct agent *a, uint64_t id, const struct run *r,
+                            struct observation *o)
+{
+    const struct wire_result told = {.outcome = OUT_DONE,
+                                     .seen = o,
+                                     .port = order_spans(r->order) ? r->order->rendezvous_port : 0};
+
+    if (a->welcome)
+        wire_tell(a->stream, AF_RESULT, id, wire_result, &told);
+}
+
 static void request_submit(struct agent *a, uint64_t id, struct wire_order *order)
 {
     struct err err;
@@ -21,7 +33,7 @@ static void request_submit(struct agent *a, uint64_t id, struct wire_order *orde
                 a, id, OUT_REJECTED,
                 (err_set(&err, E_STALE, "this key was given up: %.300s", o.message), &err), &o);
         else
-            session_answer(a, id, OUT_DONE, NULL, &o);
+            answer_accepted(a, id, r, &o);
         return;
     }
     /* A failed write may have left the order on disk: whether it starts after a restart cannot be
@@ -194,8 +206,9 @@ static void request_renew(struct agent *a, const struct wire_renew *q)
     list_for_each (it, &a->runs) {
         struct run *r = container_of(it, struct run, link);
         checkpoints_renewed(r);
-        if (!run_renewable(r))
+        if (!run_renewable(r) || !run_renewed_by(r, q))
             continue;
+        r->renew_from_ms = q->from_ms;
         for (unsigned i = 0; i < r->n_workers; i++)
             worker_renew(&r->workers[i]);
     }

@@ -425,7 +425,7 @@ static struct run *run_make(struct agent *a, const struct run_key *k, struct wir
     r->n_workers = order->n_workers;
     r->workers = mem_zalloc(sizeof *r->workers * r->n_workers);
     for (unsigned i = 0; i < r->n_workers; i++)
-        worker_init(&r->workers[i], r, i);
+        worker_init(&r->workers[i], r, order->workers[i].rank);
     checkpoints_init(r);
     logs_init(r);
     list_push(&a->runs, &r->link);

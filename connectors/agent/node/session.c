@@ -70,7 +70,7 @@ static void workers_untold(struct run *r)
 
 static struct run_worker worker_told(const struct worker *w, struct arena *a)
 {
-    const struct wire_worker *at = &w->run->order->workers[w->rank];
+    const struct wire_worker *at = &w->run->order->workers[worker_at(w)];
     const struct run_report *p = &w->report;
     struct run_worker t = {.rank = w->rank,
                            .node = at->node,

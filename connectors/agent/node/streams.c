@@ -14,8 +14,8 @@ static int worker_find(struct agent *a, struct run_key *k, int64_t rank, struct 
 
     if (!r)
         return err_set(err, E_NOTFOUND, "this run is not on the target any more");
-    if (rank < 0 || rank >= (int64_t)r->n_workers)
-        return err_set(err, E_NOTFOUND, "there is no rank %lld: the run has %u workers",
+    if (!run_worker(r, rank))
+        return err_set(err, E_NOTFOUND, "there is no rank %lld: the run has %u workers here",
                        (long long)rank, r->n_workers);
     *k = r->key;
     *ret = r;
@@ -53,7 +53,7 @@ static int place(void *arg, const struct wire_open *q, struct arena *m, struct s
 
     if (rc < 0)
         return rc;
-    const struct worker *w = &r->workers[q->rank];
+    const struct worker *w = run_worker(r, q->rank);
     if (w->state != WS_LINKED || w->report.step != RUN_STEP_RUNNING)
         return err_set(err, E_CONFLICT, "worker %lld does not run at the moment",
                        (long long)q->rank);

@@ -377,11 +377,11 @@ static void worker_dial(struct worker *w)
 
 void worker_renew(struct worker *w)
 {
-    const struct agent *a = w->run->agent;
     const struct run_offer *o = &w->run->offer;
-    struct shim_renew renew = {.from_ms = a->renew_from_ms, .lease_ms = worker_lease(w)};
+    uint64_t from = w->run->renew_from_ms;
+    struct shim_renew renew = {.from_ms = from, .lease_ms = worker_lease(w)};
 
-    if (w->state != WS_LINKED || !w->stream || !a->renew_lease_ms)
+    if (w->state != WS_LINKED || !w->stream || !from)
         return;
     if (o->number && w->report.grant) { /* one that has no lease takes none */
         renew.grant = o->number;
@@ -390,7 +390,7 @@ void worker_renew(struct worker *w)
     }
     wire_tell(w->stream, RUN_FRAME_RENEW, 0, shim_renew, &renew);
     if (w->until_ms) /* one without a lease gets none */
-        worker_granted(w, a->renew_from_ms, worker_lease(w));
+        worker_granted(w, from, worker_lease(w));
 }
 
 void worker_go(struct worker *w)

@@ -50,11 +50,31 @@ void orphans_begin(struct site *t)
     list_free(&t->found);
 }
 
+/* Several agents of a target list what each has of one run: it lives where one says so. */
+static bool found_before(struct orphans *f, const struct run_listed *l)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        struct orphan *o = &f->v[i];
+        if (o->seen.key.epoch != l->seen.key.epoch || o->seen.key.try_ != l->seen.key.try_ ||
+            strcmp(o->seen.key.uid, l->seen.key.uid) != 0)
+            continue;
+        o->holds = mem_realloc(o->holds, (o->n_holds + l->n_holds + 1) * sizeof *o->holds);
+        for (size_t k = 0; k < l->n_holds; k++)
+            o->holds[o->n_holds++] = l->holds[k];
+        if (!alive(o))
+            o->seen = l->seen;
+        return true;
+    }
+    return false;
+}
+
 void orphan_found(struct site *t, const struct run_listed *l, enum orphan_why why)
 {
     struct orphans *f = &t->found;
     char key[RUN_KEY_MAX];
 
+    if (found_before(f, l))
+        return;
     if (f->n == ORPHANS_MAX) {
         f->more++;
         return;

@@ -99,6 +99,9 @@ bool site_where(void *arg, const struct run_key *k, struct arena *a, struct run_
     for (uint32_t i = 0; i < n; i++)
         ret->nodes[i] = p ? p->assignments[i].node : s->workers[i].node;
     ret->n = n;
+    const struct lease_grant *g = s->intent ? s->intent->granted : NULL;
+    ret->grace_ms = g && g->grace > 0 ? (uint64_t)g->grace : 0;
+    ret->ran = workload_has_run(s);
     return n > 0;
 }
 

@@ -5,12 +5,23 @@
 #include "connectors/connector.h"
 #include "tests/support/unit.h"
 
+#include <string.h>
+
 enum asked { SUBMIT, FIND, STOP, QUIESCE, FINALIZE, SWEEP, INVENTORY, ASKED_NR };
 struct fake {
     struct connector base; /* first */
     struct call *open[ASKED_NR];
     unsigned asked[ASKED_NR];
     size_t renewed;
+    char memory[64]; /* repeats() */
+    int64_t port;    /* told with SUBMIT */
+    struct {         /* the last order */
+        uint32_t world, n, n_peers;
+        int64_t rank, port; /* rank: of the first of its workers */
+        char address[64], env[64];
+    } order;
+    uint64_t grace_ms; /* of the last stop */
+    uint32_t n_peers;  /* of the last renewal */
 };
 extern struct fake *fakes[4]; /* the test has them, in the order in which they were made */
 extern size_t n_fakes;
@@ -35,6 +46,8 @@ static inline void answer(unsigned at, enum asked what, enum outcome out,
     fakes[at]->open[what] = NULL;
     if (out != OUT_DONE)
         (void)err_set(&err, E_UNKNOWN, "so it was told to");
+    if (what == SUBMIT)
+        call->port = fakes[at]->port;
     call->done(call, out, seen, err.code ? &err : NULL);
 }
 
@@ -69,8 +82,23 @@ static inline void fake_update(struct connector *c, const struct object *target)
 }
 static inline void fake_submit(struct connector *c, const struct run_order *o, struct call *call)
 {
-    (void)o;
+    struct fake *k = container_of(c, struct fake, base);
+
+    memset(&k->order, 0, sizeof k->order);
+    k->order.n = o->placement->n_assignments;
+    k->order.rank = o->placement->assignments[0].rank;
+    str_copy(k->order.env, sizeof k->order.env, o->env ? o->env[0] : "");
+    if (o->span) {
+        k->order.world = o->span->world;
+        k->order.port = o->span->port;
+        k->order.n_peers = o->span->n_peers;
+        str_copy(k->order.address, sizeof k->order.address, o->span->address);
+    }
     ask(c, SUBMIT, call);
+}
+static inline const char *fake_repeats(const struct connector *c)
+{
+    return container_of((struct connector *)(uintptr_t)c, struct fake, base)->memory;
 }
 static inline void fake_find(struct connector *c, const struct run_key *k, struct call *call)
 {
@@ -81,7 +109,7 @@ static inline void fake_stop(struct connector *c, const struct run_key *k, uint6
                              struct call *call)
 {
     (void)k;
-    (void)ms;
+    container_of(c, struct fake, base)->grace_ms = ms;
     ask(c, STOP, call);
 }
 static inline void fake_quiesce(struct connector *c, const struct run_key *k, int signo,
@@ -116,8 +144,13 @@ static inline void fake_inventory(struct connector *c, struct call *call)
 }
 static inline void fake_renew(struct connector *c, const struct run_offer *offers, size_t n)
 {
+    struct fake *k = container_of(c, struct fake, base);
+    const char **peers;
+    AUTO_ARENA a = arena_create(0);
+
     (void)offers;
-    container_of(c, struct fake, base)->renewed += 1 + n;
+    k->renewed += 1 + n;
+    k->n_peers = c->env.peers(c->env.arg, a, &peers);
 }
 
 #endif

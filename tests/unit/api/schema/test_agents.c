@@ -44,6 +44,29 @@ static void test_what_may_be_said(void **state)
     says(TARGET_AGENT, NULL, twice, "a");
 }
 
+static void test_addresses(void **state)
+{
+    static const struct {
+        const char *text;
+        bool good;
+    } v[] = {{"", true},          {"10.0.0.1", true},   {"gpu-1.example", true}, {"fd00::7", true},
+             {"10.0.0.1:1", false}, {"a b", false},     {"-x", false},           {"[::1]", false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        struct target_agent a = {.name = "a", .address = v[i].text};
+        struct meta m = {.name = "t"};
+        struct target_spec s = {
+            .type = TARGET_AGENT, .tier = TIER_HUB, .agents = &a, .n_agents = 1};
+        struct target t = {.metadata = &m, .spec = &s};
+        struct object *o = object_make(kind_by_id(KIND_TARGET), &t);
+        struct err e = {0};
+        if (object_admit(NULL, o, &e) != (v[i].good ? 0 : E_INVALID))
+            fail_msg("\"%s\": %s", v[i].text, e.text);
+        (void)object_unref(o);
+    }
+}
+
 /* The name says where a run is, as long as there is a log. */
 static void test_what_may_change(void **state)
 {
@@ -59,6 +82,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_may_be_said),
+        cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_what_may_change),
     };
 

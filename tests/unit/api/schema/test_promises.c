@@ -25,6 +25,7 @@ static const struct acts {
     {"target_spec", UNIT "controlplane/leader/drive/test_lease.c", "partition"},
     {"target_spec", UNIT "connectors/agent/fleet/test_fleet.c", "agents"},
     {"target_agent", UNIT "connectors/agent/fleet/test_fleet.c", "name"},
+    {"target_agent", UNIT "connectors/agent/fleet/test_gang.c", "address"},
     {"target_partition", E2E "lease_granted.py", "suspectAfter lease"},
     {"target_limits", UNIT "controlplane/leader/drive/test_in_flight.c", "inFlight"},
     {"target_limits", UNIT "policy/place/test_place.c", "workloads"},

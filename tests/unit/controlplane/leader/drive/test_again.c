@@ -306,6 +306,44 @@ static void test_find_wherever_something_differs(void **state)
     }
 }
 
+/* In reach, and a part of it is away: each find is answered at once with "unknown". What follows
+ * from that is judged then and there, and not after a pause that grows with each answer. */
+static void test_what_stays_unknown_is_judged_at_once(void **state)
+{
+    struct observation seen = {.state = RUN_UNKNOWN};
+    struct world x;
+
+    (void)state;
+    ordered(&x);
+    answer(&x, OUT_UNKNOWN, NULL);
+    seen.key = x.d.key;
+    x.d.seen = seen;
+    x.d.has_seen = true;
+    x.d.untold_since_ms = loop_now_ms(x.brain.loop) - site_suspect_after(&x.site);
+    driver_call(&x.d, &x.site, CALL_FIND);
+    uint64_t pause = x.d.backoff_ms;
+    x.d.call.call.done(&x.d.call.call, OUT_DONE, &seen, NULL);
+    assert_int_equal(x.d.untold_asked_ms, 0); /* it is not Unknown yet: asked after a pause */
+    assert_true(x.d.backoff_ms > pause);
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    x.brain.root = x.kit.root;
+    (void)object_unref(x.d.o);
+    x.d.o = object_ref(kit_get(&x.kit, "w"));
+    driver_call(&x.d, &x.site, CALL_FIND);
+    assert_int_equal(x.finds, 2);
+    pause = x.d.backoff_ms;
+    x.d.call.call.done(&x.d.call.call, OUT_DONE, &seen, NULL);
+    assert_true(x.d.untold_asked_ms > 0);
+    assert_int_equal(x.d.backoff_ms, pause);
+    assert_true(timer_active(&x.d.again));
+    driver_tick(&x.d);
+    assert_int_equal(x.finds, 2); /* not asked again in the same breath */
+    x.d.untold_asked_ms -= 5000;
+    driver_tick(&x.d);
+    assert_int_equal(x.finds, 3);
+    world_fini(&x);
+}
+
 /* What no document shows counts, too: a Secret that is another one by now makes another order. */
 static void test_all_of_it_is_the_same(void **state)
 {
@@ -384,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_the_same_order_where_it_is_the_same_run),
         cmocka_unit_test(test_within_bounds),
         cmocka_unit_test(test_find_wherever_something_differs),
+        cmocka_unit_test(test_what_stays_unknown_is_judged_at_once),
         cmocka_unit_test(test_all_of_it_is_the_same),
         cmocka_unit_test(test_a_refusal_of_the_second_says_nothing_of_the_first),
         cmocka_unit_test(test_no_first_order_after_a_question),

@@ -58,6 +58,37 @@ static void test_each_agent_is_told_of(void **state)
     kit_end(&k);
 }
 
+/* "yard.b" is the name of an agent of Target yard, and of the agent of Target yard.b. */
+static void test_no_two_agents_have_one_name(void **state)
+{
+    struct target_agent c = {.name = "c"};
+    struct meta m = {.name = "yard.b"};
+    struct target_spec s = {.type = TARGET_AGENT};
+    struct target t = {.metadata = &m, .spec = &s};
+    struct object *o = object_make(kind_by_id(KIND_TARGET), &t);
+    struct err err;
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    kit_level_set(&k, FEATURE_GRANTS);
+    assert_int_equal(root_agents_clash(k.root, o, &err), 0);
+    target(&k, "yard");
+    assert_int_equal(root_agents_clash(k.root, o, &err), E_CONFLICT);
+    assert_non_null(strstr(err.text, "agent b of Target yard"));
+    (void)object_unref(o);
+    m.name = "yard";
+    s.agents = &c;
+    s.n_agents = 1;
+    o = object_make(kind_by_id(KIND_TARGET), &t);
+    assert_int_equal(root_agents_clash(k.root, o, &err), 0);
+    target(&k, "yard.c");
+    assert_int_equal(root_agents_clash(k.root, o, &err), E_CONFLICT);
+    assert_string_equal(err.field, "spec.agents[].name");
+    (void)object_unref(o);
+    kit_end(&k);
+}
+
 static struct result stranger(struct kit *k, const char *name)
 {
     union command c = kit_recover_step(RECOVER_STRANGER);
@@ -94,6 +125,7 @@ static void test_its_agents_are_no_strangers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_two_agents_have_one_name),
         cmocka_unit_test(test_each_agent_is_told_of),
         cmocka_unit_test(test_its_agents_are_no_strangers),
     };
