@@ -297,6 +297,9 @@ struct connector_events {
     /* What is known of a machine, ahead of the end of the call that it answers, or unasked;
      * borrowed. Optional, and so is the next. */
     void (*machine)(void *arg, const struct machine_seen *m);
+    /* What was said of a machine cannot be read: `key`, or "" where that cannot be read. What was
+     * known of it stays so, and the call that asked ends OUT_UNKNOWN. Optional; borrowed. */
+    void (*machine_unread)(void *arg, const char *key, const char *why);
     /* What machines cost at the target: all of it, in one currency ("": the Target's); borrowed. */
     void (*prices)(void *arg, const struct machine_price *v, size_t n, const char *currency);
 };

@@ -20,6 +20,8 @@
  *   - "Not listed" is no proof while a listing may lag behind (lag_ms), and none at all when the
  *     listing did not come to its end. Only MACHINE_ENDED, or a complete listing without it that
  *     began later than that after the last order under its key, says that a machine is gone.
+ *   - What cannot be read of a machine is told by events->machine_unread, and ends the call that
+ *     asked OUT_UNKNOWN; it spoils nothing that is told of others.
  *   - A key that was released never gives a machine any more, also when it had given none yet.
  *   - A machine that has this cluster's mark and is in no log is told of, and left alone.
  *
@@ -48,6 +50,9 @@ struct connector;
 
 #define MACHINE_KEY_MAX 64       /* letters, digits and -, and the zero at its end */
 #define MACHINES_RENEWED_MAX 100 /* by one call */
+/* What was told of less than this before a listing began may be missing in it: a server's own list
+ * may come behind its answers. */
+#define MACHINE_LISTED_WITHIN_MS 30000
 #define MACHINE_PRICES_MAX 1024
 
 struct machine_ops {

@@ -198,6 +198,9 @@ bool meta_grace(const struct meta *m, int64_t *ret_seconds);
 void meta_grace_set(struct meta *m, int64_t seconds);
 void meta_grace_keep(struct meta *m, const struct meta *old); /* as old has it; NULL: absent */
 #define object_edit_as(o, type, a) ((void)object_as(o, type), (struct type *)object_edit((o), (a)))
+/* Of a Target that is deleted and out of reach: "true" gives up what it may still have of its
+ * machines (hanse delete --leave-machines). */
+#define LEAVE_ANNOTATION "hanse.dev/leave-machines"
 #define SET_ANNOTATION "hanse.dev/set" /* the set that it was applied with (hanse apply --set) */
 const char *label_get(const struct kv *labels, uint32_t n, const char *key); /* NULL when absent */
 /* NULL = all */

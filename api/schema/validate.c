@@ -483,6 +483,10 @@ static int admit_event(const struct object *old, const struct object *now, struc
                      *about ? "" : "; Events of what is in no namespace go to default");
 }
 
+#define PLACE_OF(type, c, ...) PLACE_##c,
+enum { SCHEMA_machine_pool(PLACE_OF) };
+#undef PLACE_OF
+
 /* The name of a pool begins the keys of its machines, which are names of objects. */
 static int admit_pools(const struct target_spec *s, struct err *err)
 {
@@ -491,12 +495,17 @@ static int admit_pools(const struct target_spec *s, struct err *err)
     for (uint32_t i = 0; i < s->n_machines; i++) {
         const char *name = s->machines[i].name;
         struct path item = {&machines, NULL, i}, at = {&item, "name", 0};
+        struct path market = {&item, "market", 0}, cap = {&item, "maxPrice", 0};
 
         if (strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(name) || *name == '-')
             return path_error(err, &at,
                               "\"%.40s\": a pool is named by small letters, digits and -", name);
         if (s->machines[i].market == CAPACITY_OWNED)
-            return path_error(err, &at, "owned machines are not ordered");
+            return path_error(err, &market, "owned machines are not ordered");
+        if (s->machines[i].maxPrice <= 0 && s->machines[i].has >> PLACE_maxPrice & 1)
+            return path_error(err, &cap,
+                              "0 would be kept by no machine that costs anything: leave it out for "
+                              "any price, or say count: 0 for none");
     }
     return 0;
 }

@@ -115,7 +115,7 @@ static struct refusal blamed(int code, const struct callout_refusal *r, const st
         f.class_ = REFUSED_THROTTLED;
     if (r && r->class_)
         f.class_ = r->class_;
-    if (r && r->scope)
+    if (r && r->scope && r->scope != BLAMES_POOL) /* which is Hanse's own word */
         f.scope = r->scope;
     str_copy(f.name, sizeof f.name, r ? r->name : "");
     f.retry_ms = a->retry_after_ms;

@@ -82,6 +82,7 @@ struct callout_call {
     run_judge judge;
     void *judge_arg;
     unsigned n_pages;
+    bool unread; /* of a list of machines: a row of it so far could not be read */
     char revision[CALLOUT_ID_MAX + 1]; /* of the listing of nodes that it reads */
     char since[CALLOUT_ID_MAX + 1];    /* it asks for what changed since then; "": for all */
 };

@@ -1,12 +1,14 @@
 /* Machines and prices of a callout server: orders under keys, lists, renewals, releases. What an
- * answer says of a machine is told on ahead of the end of its call; an answer about another machine
- * than was asked for leaves the outcome unknown. */
+ * answer says of a machine is told on ahead of the end of its call; what cannot be read of it, or
+ * is of another machine than was asked for, is told as that, and leaves the outcome unknown. */
 #include "connectors/callout/callout_internal.h"
 
+#include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
 
 #define KEY_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
+#define ROWS_MAX 10000 /* of one page */
 
 /* ---- answers ---- */
 static void machine_tell(const struct callout *c, const struct machine_seen *m)
@@ -17,45 +19,96 @@ static void machine_tell(const struct callout *c, const struct machine_seen *m)
         e->events->machine(e->arg, m);
 }
 
-static int machines_tell(const struct callout_call *k, const struct callout_machines *page,
-                         struct err *err)
+/* What cannot be read is told by its key, as far as that can be. */
+static void unread_tell(const struct callout *c, const char *key, const char *why)
 {
-    for (uint32_t i = 0; i < page->n_machines; i++)
-        if (strspn(page->machines[i].key, KEY_LETTERS) != strlen(page->machines[i].key))
-            return err_set(err, E_UNKNOWN,
-                           "target %.100s: the key of a machine is of letters, digits and -",
-                           k->c->base.target);
-    for (uint32_t i = 0; i < page->n_machines; i++)
-        machine_tell(k->c, &page->machines[i]);
-    return 0;
+    const struct connector_env *e = &c->base.env;
+    bool known = *key && strlen(key) < MACHINE_KEY_MAX && strspn(key, KEY_LETTERS) == strlen(key);
+
+    if (e->events->machine_unread)
+        e->events->machine_unread(e->arg, known ? key : "", why);
 }
 
-static int one_came(const struct callout_call *k, const struct web_answer *a, struct arena *mem,
-                    struct err *err)
+static int row_read(const struct callout_call *k, const cJSON *row, struct arena *mem,
+                    struct machine_seen **ret, struct err *err)
 {
-    struct machine_seen *m = NULL;
-    int rc = callout_read(&schema_machine_seen, a, mem, (void **)&m, err);
+    int rc = cJSON_IsObject(row)
+                 ? body_from_json(&schema_machine_seen, row, 0, mem, (void **)ret, err)
+                 : err_set(err, E_UNKNOWN, "it is no JSON object");
 
-    if (rc == 0 && strcmp(m->key, k->machine) != 0)
-        rc = err_set(err, E_UNKNOWN,
-                     "target %.100s answers for another machine than it was asked about",
-                     k->c->base.target);
-    if (rc == 0)
-        machine_tell(k->c, m);
+    if (rc == 0 && strspn((*ret)->key, KEY_LETTERS) != strlen((*ret)->key))
+        rc = err_set(err, E_UNKNOWN, "the key of a machine is of letters, digits and -");
+    if (rc == 0 && (*ret)->price > 0 && *(*ret)->currency && strlen((*ret)->currency) != 3)
+        rc = err_set(err, E_UNKNOWN, "its currency is none");
+    if (rc == 0 && k->op == CALLOUT_MACHINE && strcmp((*ret)->key, k->machine) != 0)
+        rc = err_set(err, E_UNKNOWN, "it is of another machine than was asked about");
     return rc;
 }
 
+/* A row that cannot be read spoils nothing but itself, and the end of its list: what is missing in
+ * that may be what it tells of. */
+static bool row_tell(const struct callout_call *k, const cJSON *row)
+{
+    const cJSON *key = cJSON_GetObjectItemCaseSensitive(row, "key");
+    AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 16);
+    struct machine_seen *m = NULL;
+    struct err err;
+    char why[400];
+
+    arena_set_soft(mem, true);
+    if (row_read(k, row, mem, &m, &err) == 0) {
+        machine_tell(k->c, m);
+        return true;
+    }
+    (void)snprintf(why, sizeof why, "%.60s%s%.300s", err.field, *err.field ? ": " : "", err.text);
+    unread_tell(k->c,
+                k->op == CALLOUT_MACHINE                     ? k->machine
+                : cJSON_IsString(key) && key->valuestring[0] ? key->valuestring
+                                                             : "",
+                why);
+    return false;
+}
+
+static int unread(const struct callout_call *k, struct err *err)
+{
+    return err_set(err, E_UNKNOWN, "target %.100s tells of a machine what cannot be read",
+                   k->c->base.target);
+}
+
+static int one_came(const struct callout_call *k, const struct web_answer *a, struct err *err)
+{
+    cJSON *row = json_parse_bytes(a->body.p, a->body.n);
+    bool read = row_tell(k, row);
+
+    cJSON_Delete(row);
+    return read ? 0 : unread(k, err);
+}
+
+/* The body with the rows taken out is read as it is described (callout.def). */
 static int some_came(struct callout_call *k, const struct web_answer *a, struct arena *mem,
                      struct err *err)
 {
+    cJSON *body = json_parse_bytes(a->body.p, a->body.n), *row;
+    cJSON *rows = cJSON_DetachItemFromObjectCaseSensitive(body, "machines");
     struct callout_machines *page = NULL;
-    int rc = callout_read(&schema_callout_machines, a, mem, (void **)&page, err);
+    int rc = cJSON_IsObject(body) && (!rows || cJSON_IsArray(rows)) &&
+                     cJSON_GetArraySize(rows) <= ROWS_MAX
+                 ? body_from_json(&schema_callout_machines, body, 0, mem, (void **)&page, err)
+                 : err_set(err, E_UNKNOWN, "target %.100s: a list of machines is an object with at "
+                           "most %d machines", k->c->base.target, ROWS_MAX);
 
-    if (rc == 0)
-        rc = machines_tell(k, page, err);
+    cJSON_ArrayForEach(row, rows)
+    {
+        if (rc == 0 && !row_tell(k, row))
+            k->unread = true;
+    }
+    cJSON_Delete(rows);
+    cJSON_Delete(body);
+    if (rc < 0)
+        unread_tell(k->c, "", err->text);
     if (rc == 0 && k->op == CALLOUT_MACHINES)
         rc = callout_page_next(k, page->next, err);
-    return rc;
+    return rc == 0 && k->unread ? unread(k, err) : rc;
 }
 
 static int prices_came(const struct callout_call *k, const struct web_answer *a, struct arena *mem,
@@ -68,6 +121,8 @@ static int prices_came(const struct callout_call *k, const struct web_answer *a,
     if (rc == 0 && *p->currency && strlen(p->currency) != 3)
         rc = err_set(err, E_UNKNOWN, "target %.100s tells prices in a currency that is none",
                      k->c->base.target);
+    if (rc < 0)
+        unread_tell(k->c, "", err->text);
     if (rc == 0 && e->events->prices)
         e->events->prices(e->arg, p->prices, p->n_prices, p->currency);
     return rc;
@@ -77,7 +132,7 @@ void callout_machine_came(struct callout_call *k, const struct web_answer *a)
 {
     struct err err;
     AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 16);
-    int rc = k->op == CALLOUT_MACHINE  ? one_came(k, a, mem, &err)
+    int rc = k->op == CALLOUT_MACHINE  ? one_came(k, a, &err)
              : k->op == CALLOUT_PRICES ? prices_came(k, a, mem, &err)
                                        : some_came(k, a, mem, &err);
 

@@ -150,6 +150,7 @@ static const struct part parts[] = {
      .reset = machines_reset,
      .change = machines_change,
      .machine = machines_machine,
+     .machine_unread = machines_unread,
      .prices = machines_prices,
      .tick = machines_look_soon,
      .drop = machines_drop,

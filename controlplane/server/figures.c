@@ -225,7 +225,38 @@ static void machines_shown(const struct root *r, const struct object *o, struct 
         root_scan(r, KIND_MACHINE, NULL, NULL, NULL, machine_add, &sums);
 }
 
-static void *target_shown(const struct root *r, const struct object *o, struct arena *a)
+/* Pools that wait because machines of theirs ended early. */
+static void pools_shown(const struct root *r, const struct object *o, int64_t now_ms,
+                        struct target *t, struct arena *a)
+{
+    uint32_t pools = t->spec->n_machines;
+
+    if (!pools || !root_count(r, KIND_MACHINE))
+        return;
+    if (!t->status)
+        t->status = arena_new(a, struct target_status);
+    struct target_pause *v = arena_array(a, struct target_pause, t->status->n_pauses + pools);
+    if (t->status->n_pauses)
+        memcpy(v, t->status->pauses, t->status->n_pauses * sizeof *v);
+    t->status->pauses = v;
+    for (uint32_t i = 0; i < pools; i++) {
+        const struct machine_pool *p = &t->spec->machines[i];
+        struct machine_early e;
+        char text[400];
+        machine_early(r, o, p, now_ms, &e);
+        if (!e.rounds || e.until <= now_ms)
+            continue;
+        machine_early_print(p, &e, text, sizeof text);
+        v[t->status->n_pauses++] = (struct target_pause){.scope = BLAMES_POOL,
+                                                         .name = p->name,
+                                                         .message = arena_strdup(a, text),
+                                                         .since = e.since,
+                                                         .until = e.until};
+    }
+}
+
+static void *target_shown(const struct root *r, int64_t now_ms, const struct object *o,
+                          struct arena *a)
 {
     struct target *t = object_edit_as(o, target, a);
 
@@ -236,6 +267,7 @@ static void *target_shown(const struct root *r, const struct object *o, struct a
     }
     if (t->status)
         machines_shown(r, o, t->status);
+    pools_shown(r, o, now_ms, t, a);
     return t;
 }
 
@@ -355,7 +387,7 @@ struct object *figures_shown(struct figures **f, const struct root *r, int64_t n
         return NULL;
     a = arena_create(0);
     body = o->kind->id == KIND_QUEUE            ? queue_shown(f, r, now_ms / 60000, o, a)
-           : o->kind->id == KIND_TARGET         ? target_shown(r, o, a)
+           : o->kind->id == KIND_TARGET         ? target_shown(r, now_ms, o, a)
            : o->kind->id == KIND_NODE           ? node_shown(r, o, a)
            : o->kind->id == KIND_RESOURCE_QUOTA ? quota_shown(r, now_ms, o, a)
                                                 : object_edit(o, a);

@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 struct machine_cmd;
+struct machine_pool;
+struct machine_spec;
 struct object;
 struct root;
 struct target_status;
@@ -35,11 +37,27 @@ const char *machine_step_text(enum machine_step s);
 void machine_key(const struct root *r, const struct object *target, const char *pool,
                  int64_t number, char out[MACHINE_NAME_MAX]);
 bool machine_open(const struct object *o); /* a Machine that has not ended */
+/* It was ordered as the pool says: but for time to live, tags and cap, which are its order's. */
+bool machine_is_as(const struct machine_spec *s, const struct machine_pool *p);
 /* It is let go, or has ended: nothing is placed on its nodes any more. */
 bool machine_closing(const struct object *o);
 /* True when a run is held on a node of it. Walks the nodes of its Target. */
 bool machine_held(const struct root *r, const struct object *o);
 int64_t machines_live(const struct target_status *s); /* of a Target; s may be NULL */
+
+/* Machines that end early (machines/): a pool whose machines do waits longer and longer. */
+#define MACHINE_EARLY_MS 600000 /* one that lived so long did not */
+struct machine_early {
+    int64_t rounds;       /* in a row in which machines of it ended early; 0: all is well */
+    int64_t since, until; /* of its pause, by the cluster's time */
+    bool coming;          /* one that was ordered after that is on its way, and none has come */
+    const struct object *last; /* the latest that ended so; borrowed from r */
+};
+/* Of machines that were ordered as p says now. */
+void machine_early(const struct root *r, const struct object *target, const struct machine_pool *p,
+                   int64_t now_ms, struct machine_early *ret);
+void machine_early_print(const struct machine_pool *p, const struct machine_early *e, char *text,
+                         size_t size);
 
 /* ---- for this folder ---- */
 int apply_machine(struct txn *t, const struct machine_cmd *c) MUST_CHECK;

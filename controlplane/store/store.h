@@ -173,13 +173,13 @@ enum feature_level {
     FEATURE_GRANTS = 5,  /* the log holds what is promised: leases, refusals under a key, slices */
     FEATURE_MACHINES = 6, /* machines that are ordered, kept and released */
     FEATURE_CLOSES = 7,   /* the log itself proves that a try never started */
-    FEATURE_COUNTS = 8    /* nodes count devices, and placements hold a number of them */
+    FEATURE_COUNTS = 8,   /* nodes count devices, and placements hold a number of them */
+    FEATURE_GIVEN = 9     /* of machines: what they are as given, conditions */
 };
-#define FEATURE_LEVEL FEATURE_COUNTS /* of this version; MEMBER reports it */
+#define FEATURE_LEVEL FEATURE_GIVEN /* of this version; MEMBER reports it */
 uint32_t root_feature_level(
     const struct root *r); /* the lowest level of all members; 0: none is recorded yet */
-/* The level that introduced this command (step 0) or this step of it; UINT32_MAX if it is not
- * known. */
+/* The level that introduced this command (step 0) or step of it; UINT32_MAX: it is not known. */
 uint32_t command_feature_level(enum command_type type, int step);
 uint32_t command_needs(struct slice encoded); /* the level that a whole command needs */
 /* The level that introduced this kind; older members cannot read it. */

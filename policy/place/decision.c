@@ -554,7 +554,6 @@ static struct placement *make_placement(struct place *pl)
 
 static const char *placed_sentence(struct place *pl, const struct placement *p)
 {
-    int64_t cents = (int64_t)(p->gpuHourPrice * 100 + 0.5);
     struct text t;
 
     t.n = 0;
@@ -569,11 +568,7 @@ static const char *placed_sentence(struct place *pl, const struct placement *p)
         text_gpus(&t, p->gpus);
         text_add(&t, " \xc3\x97 ");
         text_add(&t, p->class_);
-        text_add(&t, " at ");
-        text_number(&t, cents / 100, 1);
-        text_add(&t, ".");
-        text_number(&t, cents % 100, 2);
-        text_add(&t, " an hour");
+        text_add(&t, price_text(pl, p));
     }
     return arena_strndup(pl->a, t.p, t.n);
 }

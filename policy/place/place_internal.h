@@ -254,6 +254,9 @@ void pause_zone(struct place *pl, struct row *r); /* of a misfit: for want of a 
 /* price.c */
 #define RESTART_HOURS 0.1 /* until a stopped run computes again */
 void price_row(struct place *pl, struct row *r);
+/* What the chosen place costs, to go on with in a sentence: by the GPU-hour, and by the machines
+ * that were ordered for it. */
+const char *price_text(struct place *pl, const struct placement *p);
 bool money_above(double price, double cap); /* a cap that is met to the cent is met */
 /* score.c */
 void score_begin(struct place *pl);

@@ -141,3 +141,64 @@ void price_row(struct place *pl, struct row *r)
         r->useful += r->move_cost / (gpus * (pl->left_h > 0 ? pl->left_h : UNKNOWN_RUN_HOURS));
     check_caps(pl, r, gpus);
 }
+
+/* ---- what it costs, as a sentence ---- */
+struct rented {
+    const struct object **v;
+    uint32_t n;
+    double price;
+    const char *currency; /* NULL: of several */
+    bool untold;
+};
+
+/* A machine costs as it is, however much of it is used, and for whatever reason it was ordered. */
+static void rented_add(struct place *pl, struct rented *r, const char *node)
+{
+    const struct object *n = docs_get(&pl->p->docs[KIND_NODE], "", node);
+    const char *key = n ? object_as(n, node)->spec->machine : "";
+    const struct object *o = key && *key ? docs_get(&pl->p->docs[KIND_MACHINE], "", key) : NULL;
+
+    for (uint32_t i = r->n; o && i-- > 0;)
+        if (r->v[i] == o)
+            return;
+    if (!o)
+        return;
+    const struct machine_status *s = object_as(o, machine)->status;
+    if (s->price <= 0)
+        r->untold = true;
+    else if (r->price > 0 && r->currency && strcmp(r->currency, s->currency) != 0)
+        r->currency = NULL;
+    else if (r->price <= 0)
+        r->currency = s->currency;
+    r->price += s->price;
+    r->v[r->n++] = o;
+}
+
+static const char *rented_text(struct place *pl, const struct rented *r)
+{
+    const char *what = r->n == 1 ? "a machine" : arena_printf(pl->a, "%u machines", r->n);
+
+    if (r->untold)
+        return arena_printf(pl->a, ", on %s whose price is not told", what);
+    if (!r->currency)
+        return arena_printf(pl->a, ", on %s billed in several currencies", what);
+    return arena_printf(pl->a, ", on %s at %.2f%s%.3s an hour", what, r->price,
+                        *r->currency ? " " : "", r->currency);
+}
+
+const char *price_text(struct place *pl, const struct placement *p)
+{
+    struct rented r = {.v = arena_array(pl->a, const struct object *, p->n_assignments + 1)};
+    int64_t cents = (int64_t)(p->gpuHourPrice * 100 + 0.5);
+    const char *each = pl->chosen->priced
+                           ? arena_printf(pl->a, " at %lld.%02lld an hour", (long long)cents / 100,
+                                          (long long)cents % 100)
+                           : "";
+
+    for (uint32_t i = 0; i < p->n_assignments; i++)
+        if (!i || strcmp(p->assignments[i].node, p->assignments[i - 1].node) != 0)
+            rented_add(pl, &r, p->assignments[i].node);
+    if (r.n)
+        return arena_printf(pl->a, "%s%s", each, rented_text(pl, &r));
+    return *each ? each : ", price not known";
+}

@@ -55,7 +55,7 @@ bool pool_reads(enum kind_id k)
 {
     return k == KIND_TARGET || k == KIND_NODE || k == KIND_GPU_CLASS || k == KIND_PRICE_SHEET ||
            k == KIND_QUEUE || k == KIND_PRIORITY_CLASS || k == KIND_PLACEMENT_POLICY ||
-           k == KIND_COMPLIANCE_POLICY || k == KIND_DATASET;
+           k == KIND_COMPLIANCE_POLICY || k == KIND_DATASET || k == KIND_MACHINE;
 }
 
 static void pool_touched(struct pool *p, enum kind_id k)

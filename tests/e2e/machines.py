@@ -132,6 +132,36 @@ class Rented(Callout):
         self.kept_books("after the hub was dead")
 
 
+    def they_end_early(self):
+        """The server takes each back as soon as it is there: few are ordered, and it is said why. Then the Target goes."""
+        before = len(self.rented())
+        self.pools({"name": "bad", "count": 1, "timeToLive": "60s"})
+        deadline, pauses = time.monotonic() + 10, []
+        while time.monotonic() < deadline:
+            for key in self.alive():
+                with open(self.path("state", "machines", f"{key}.interrupt"), "w", encoding="utf-8") as file:
+                    file.write("0")
+            status = json.loads(self.cli("get", "target", "rack", "-o", "json").stdout)["status"]
+            pauses = pauses or [(p["scope"], p["name"]) for p in status.get("pauses", [])]
+            time.sleep(0.1)
+        made = len(self.rented()) - before
+        self.check("of a pool whose machines end early few are ordered", 1 <= made <= 3, made)
+        self.check("status.pauses tells of the pool", pauses == [("pool", "bad")], pauses)
+        text = self.cli("describe", "target", "rack").stdout
+        self.check("so does a Warning", "MachinesEndEarly" in text and "in a row what was ordered ended early" in text, text[-1500:])
+        refused = self.target()
+        refused["spec"]["machines"] = [{"name": "bad", "count": 1, "maxPrice": 0}]
+        done = self.apply(refused, check=False)
+        self.check("maxPrice 0 is refused with a sentence", done.returncode != 0 and "spec.machines[0].maxPrice" in done.stderr, done.stderr)
+        self.pools({"name": "last", "count": 1})
+        self.there_are(1)
+        said = self.cli("delete", "target", "rack", "--wait").stdout
+        self.check("its deletion says what it waits for, and --wait waits", "deletion began; it goes once its machines have ended (1 live)" in said
+                   and said.endswith("target/rack deleted\n") and not self.alive()
+                   and "rack" not in self.cli("get", "targets", "-o", "name").stdout, said)
+        wait_for("what has ended to leave for the archive", lambda: not self.machines(), 40, 0.5)
+
+
 def main():
     hanse = os.environ.get("HANSE", "")
     if not os.access(hanse, os.X_OK) or not shutil.which("flock"):
@@ -140,7 +170,7 @@ def main():
     folder, only = tempfile.mkdtemp(prefix="hanse-machines-"), os.environ.get("HANSE_ONLY", "")
     c, began = Rented(hanse, folder), time.monotonic()
     parts = (Rented.a_pool_is_filled, Rented.work_runs_on_them, Rented.answers_are_lost_and_late, Rented.the_leader_dies_in_the_midst,
-             Rented.nobody_renews)
+             Rented.nobody_renews, Rented.they_end_early)
     try:
         for part in (Rented.begin, *[p for p in parts if only in p.__name__]):
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)

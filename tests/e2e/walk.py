@@ -158,7 +158,7 @@ def waiting(w):
            r"^QUEUE +PARENT +WEIGHT +PENDING +RUNNING +GPUS +GUARANTEED +BURST$", r"^vision +research +2 +1 +2 +16 +10 +24$")
     w.says("logs of what has not run: why", ("logs", "big-sweep", *NS), "has not run yet", status=5, at="err")
     for name in ("big-sweep", "as-told"):
-        w.says(f"delete {name}", ("delete", "workload", name, *NS), rf"\Aworkload/{name} deleted\n\Z")
+        w.says(f"delete {name}", ("delete", "workload", name, *NS), rf"\Aworkload/{name}( deleted|: deletion began; it goes once its run has ended)\n\Z")
     wait_for("the room", lambda: "as-told" not in w.run("get", "wl", *NS, "-o", "name")[1], 20)
     w.says("counts follow", ("get", "queue", "vision"), r"^vision +research +0 +1 +8 ")
 

@@ -784,6 +784,9 @@ machine_status 11 0 -
 machine_status 12 0 -
 machine_status 13 6 -
 machine_status 14 6 -
+machine_status 15 0 -
+machine_status 16 1 -
+machine_status 17 11 condition
 machine 1 10 meta
 machine 2 10 machine_spec
 machine 3 10 machine_status

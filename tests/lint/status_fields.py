@@ -30,7 +30,7 @@ shown = read("controlplane/server/figures.c")
 # Set by none of ours on purpose: Kubernetes' own condition type has it.
 FOREIGN = {("condition", "observedGeneration")}
 # Whose conditions txn_condition sets: all lists of conditions have the same name.
-WITH_CONDITIONS = {"target", "workload"}
+WITH_CONDITIONS = {"target", "workload", "machine"}
 bad = []
 not_begun = set()
 

@@ -189,15 +189,121 @@ static const char *delete_path(struct cli *c, const struct kind *k, const char *
     return path;
 }
 
+/* What an object that is being deleted is still there for. */
+static const char *held_by(struct cli *c, const struct kind *k, const cJSON *o)
+{
+    const cJSON *all = cJSON_GetObjectItemCaseSensitive(
+                    cJSON_GetObjectItemCaseSensitive(o, "metadata"), "finalizers"),
+                *pools = cJSON_GetObjectItemCaseSensitive(
+                    cJSON_GetObjectItemCaseSensitive(o, "status"), "machines"),
+                *one;
+    const char *finalizer = cJSON_GetStringValue(cJSON_GetArrayItem(all, 0));
+    double live = 0;
+
+    if (finalizer)
+        return !strcmp(finalizer, "foregroundDeletion")
+                   ? "what it owns is gone"
+                   : arena_printf(c->mem, "the finalizer %.200s is taken away",
+                                  finalizer);
+    cJSON_ArrayForEach(one, pools)
+    {
+        const cJSON *n = cJSON_GetObjectItemCaseSensitive(one, "live");
+        live += cJSON_IsNumber(n) ? n->valuedouble : 0;
+    }
+    if (k->id == KIND_TARGET && live > 0)
+        return arena_printf(c->mem, "its machines have ended (%.0f live)", live);
+    return k->id == KIND_WORKLOAD    ? "its run has ended"
+           : k->id == KIND_MACHINE   ? "it has ended at its target"
+           : k->id == KIND_MIGRATION ? "it is over"
+           : k->id == KIND_NAMESPACE ? "what is in it is gone"
+                                     : "nothing of it is held any more";
+}
+
+struct going {
+    struct cli *c;
+    const struct kind *k;
+    const char *name, *uid;
+    char note[400];
+};
+
+static bool going_is_gone(struct going *g, const cJSON *o)
+{
+    char note[400];
+
+    if (strcmp(json_text_at(o, "metadata.uid"), g->uid) != 0)
+        return true; /* what has the name now is another one */
+    (void)snprintf(note, sizeof note, "%s/%.253s: deletion began; it goes once %.100s",
+                   g->k->singular, g->name, held_by(g->c, g->k, o));
+    if (strcmp(note, g->note) != 0)
+        (void)fprintf(g->c->out, "%s\n", note);
+    (void)fflush(g->c->out);
+    str_copy(g->note, sizeof g->note, note);
+    return false;
+}
+
+/* It asks again and again: a watch that begins once it is gone would have nothing to tell. */
+static int gone_wait(struct going *g, const char *ns, struct err *err)
+{
+    for (bool gone = false; !gone;) {
+        cJSON *now = NULL;
+        int rv;
+
+        cli_pause(g->c, 500);
+        rv = cli_json(g->c, "GET", cli_path(g->c, g->k, ns, false, g->name), NULL, &now, err);
+        gone = rv == E_NOTFOUND || (!rv && going_is_gone(g, now));
+        cJSON_Delete(now);
+        if (rv && !gone)
+            return rv;
+    }
+    return 0;
+}
+
+/* It is said with the Target, so that whoever leads goes on with it. */
+static int machines_leave(struct cli *c, const struct kind *k, const char *ns, const char *name,
+                          struct err *err)
+{
+    cJSON *body;
+    int rv;
+
+    if (!arg_flag(&c->args, "leave-machines"))
+        return 0;
+    if (k->id != KIND_TARGET)
+        return err_set(err, E_USAGE, "--leave-machines is of targets, not of a %s", k->singular);
+    body = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(
+        cJSON_AddObjectToObject(cJSON_AddObjectToObject(body, "metadata"), "annotations"),
+        LEAVE_ANNOTATION, "true");
+    rv = cli_json(c, "PATCH", cli_path(c, k, ns, false, name), body, NULL, err);
+    cJSON_Delete(body);
+    if (!rv)
+        (void)fprintf(c->err,
+                      "%s/%s: what it has of machines is given up if it is out of reach: they may "
+                      "cost until their time to live is over; hanse get machines tells which\n",
+                      k->singular, name);
+    return rv;
+}
+
 static int delete_one(struct cli *c, const struct kind *k, const char *ns, const char *name,
                       struct err *err)
 {
-    int rv = cli_json(c, "DELETE", delete_path(c, k, ns, name), NULL, NULL, err);
+    struct going g = {.c = c, .k = k, .name = name};
+    cJSON *left = NULL;
+    int rv = machines_leave(c, k, ns, name, err);
+    if (!rv)
+        rv = cli_json(c, "DELETE", delete_path(c, k, ns, name), NULL, &left, err);
+    bool there = !rv && *json_text_at(left, "metadata.deletionTimestamp");
 
     if (rv == E_NOTFOUND && arg_flag(&c->args, "ignore-not-found"))
-        return 0;
-    if (!rv)
+        rv = 0;
+    else if (!rv && there) {
+        g.uid = arena_strdup(c->mem, json_text_at(left, "metadata.uid"));
+        (void)going_is_gone(&g, left);
+        if (arg_flag(&c->args, "wait"))
+            rv = gone_wait(&g, ns, err);
+    }
+    if (!rv && (!there || arg_flag(&c->args, "wait")))
         (void)fprintf(c->out, "%s/%s deleted\n", k->singular, name);
+    cJSON_Delete(left);
     return rv;
 }
 

@@ -35,6 +35,9 @@ static const struct option delete_options[] = {
      "what it owns goes after it (background), before it (foreground), or "
      "stays (orphan)"},
     {"ignore-not-found", 0, NULL, "what is gone is no error"},
+    {"leave-machines", 0, NULL,
+     "of a target out of reach: give up its machines, which may cost until their time to live"},
+    {"wait", 0, NULL, "until it is gone: what is held stays until then"},
     END};
 static const struct option apply_options[] = {
     FILENAME,

@@ -23,6 +23,7 @@ struct part {
     void (*observed)(struct brain *b, const char *workload_uid, const struct observation *o);
     /* a target has told of a machine, or of its prices; borrowed, as in connector_events */
     void (*machine)(struct brain *b, const char *target, const struct machine_seen *m);
+    void (*machine_unread)(struct brain *b, const char *target, const char *key, const char *why);
     void (*prices)(struct brain *b, const char *target, const struct machine_price *v, size_t n,
                    const char *currency);
     void (*tick)(struct brain *b); /* something that was refused may be allowed now */
@@ -71,8 +72,9 @@ struct brain {
 void brain_allowed(struct brain *b); /* calls tick of every part */
 /* Calls observed of every part. */
 void brain_observed(struct brain *b, const char *workload_uid, const struct observation *o);
-/* Calls machine, or prices, of every part. */
+/* Calls machine, machine_unread or prices of every part. */
 void brain_machine(struct brain *b, const char *target, const struct machine_seen *m);
+void brain_machine_unread(struct brain *b, const char *target, const char *key, const char *why);
 void brain_prices(struct brain *b, const char *target, const struct machine_price *v, size_t n,
                   const char *currency);
 /* Adds delta to the number of callbacks that are still to come. */

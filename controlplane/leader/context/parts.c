@@ -81,6 +81,13 @@ void brain_machine(struct brain *b, const char *target, const struct machine_see
             p->machine(b, target, m);
 }
 
+void brain_machine_unread(struct brain *b, const char *target, const char *key, const char *why)
+{
+    for (const struct part *p = b->parts; p && p->name; p++)
+        if (p->machine_unread)
+            p->machine_unread(b, target, key, why);
+}
+
 void brain_prices(struct brain *b, const char *target, const struct machine_price *v, size_t n,
                   const char *currency)
 {

@@ -33,7 +33,8 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
         "TargetUnreachable", "NotReplaced",       "Stopped",      "Failed",   "MoveFailed",
         "StoreNotSearched",  "CheckpointRefused", "TwoAgents",    "BookFull", "AgentReplaced",
         "SaveFailed",        "GoesAway",          "CheckpointBad", "MachineUnknown",
-        "PriceAboveCap",     "OrderRefused",      "EndDenied"};
+        "PriceAboveCap",     "OrderRefused",      "EndDenied",    "NotAsOrdered",
+        "MachinesEndEarly",  "MachineUnreadable"};
     struct events *e = b->events;
     struct told *t;
     va_list ap;
@@ -231,6 +232,25 @@ void events_of_machines(struct brain *b, const struct object *target, const char
     of_global(b, target, reason, why);
 }
 
+/* Conditions that came to be False, or are so for another reason. */
+static void of_conditions(struct brain *b, const struct object *o,
+                          const struct machine_status *was, const struct machine_status *s)
+{
+    char text[400];
+
+    for (uint32_t i = 0; i < s->n_conditions; i++) {
+        const struct condition *c = &s->conditions[i], *had = NULL;
+        for (uint32_t k = 0; k < was->n_conditions; k++)
+            had = strcmp(was->conditions[k].type, c->type) == 0 ? &was->conditions[k] : had;
+        if (c->status != COND_FALSE || (had && had->status == COND_FALSE &&
+                                        strcmp(had->reason, c->reason) == 0))
+            continue;
+        (void)snprintf(text, sizeof text, "%.63s: %.300s", c->reason, c->message);
+        of_global(b, o, strcmp(c->type, "Readable") == 0 ? "MachineUnreadable" : "NotAsOrdered",
+                  text);
+    }
+}
+
 static void of_machine(struct brain *b, const struct object *before, const struct object *o)
 {
     const struct machine_status *s = object_as(o, machine)->status,
@@ -244,7 +264,9 @@ static void of_machine(struct brain *b, const struct object *before, const struc
         return;
     }
     (void)snprintf(text, sizeof text, "%s: %.300s", s->reason, s->message);
-    if (s->phase == MACHINE_IS_ORDERED && *s->reason && strcmp(s->reason, was->reason) != 0)
+    of_conditions(b, o, was, s);
+    if (s->phase == MACHINE_IS_ORDERED && *s->reason && strcmp(s->reason, was->reason) != 0 &&
+        strcmp(s->reason, "Unreadable") != 0)
         of_global(b, o, "OrderRefused", text);
     if (*s->release && !*was->release)
         of_global(b, o, "Released", s->release);

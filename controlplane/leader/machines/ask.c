@@ -43,6 +43,7 @@ static void listed(struct call *c, enum outcome out, const struct observation *s
     (void)seen;
     f->listing = false;
     if (out == OUT_DONE) {
+        f->unread[0] = '\0';
         f->complete_number = f->list_number;
         f->complete_began_ms = f->list_began_ms;
         f->list_wait_ms = 0;
@@ -114,7 +115,11 @@ static void renewed(struct call *c, enum outcome out, const struct observation *
     f->renewing = false;
     if (out != OUT_DONE) {
         told_lost(f, "machines.renew", err);
-        f->renew_after_ms = loop_now_ms(f->brain->loop) + WAIT_MIN_MS;
+        wait_longer(&f->renew_wait_ms, loop_now_ms(f->brain->loop), &f->renew_after_ms);
+        if (f->renew_wait_ms > f->renew_ttl_ms / 8)
+            f->renew_wait_ms = f->renew_ttl_ms / 8;
+    } else {
+        f->renew_wait_ms = 0;
     }
     for (size_t i = 0; i < f->n_renewed && out == OUT_DONE; i++) {
         struct unit *u = unit_find(f, f->renewed[i]);
@@ -165,7 +170,7 @@ static bool due(const struct farm_look *l, const struct object *o)
     const struct machine *m = object_as(o, machine);
     const struct unit *u = unit_find(l->farm, o->meta->name);
 
-    return !machine_closing(o) &&
+    return !machine_closing(o) && m->status->phase > MACHINE_IS_ORDERED &&
            (u->renew_due || m->status->until - l->time < m->spec->timeToLive / 2);
 }
 

@@ -5,6 +5,7 @@
 #include "controlplane/leader/machines/machines_internal.h"
 
 #include "api/base/log.h"
+#include "controlplane/leader/context/hide.h"
 #include "controlplane/leader/keep/events.h"
 
 #include <stdio.h>
@@ -168,6 +169,19 @@ static void units_follow(const struct farm_look *l)
     }
 }
 
+/* A Target that is deleted, cannot be asked, and whose user gives up what it may still have. */
+static bool left(const struct object *o)
+{
+    const char *word = label_get(o->meta->annotations, o->meta->n_annotations, LEAVE_ANNOTATION);
+
+    return o->meta->deletionTimestamp && word && !strcmp(word, "true");
+}
+
+static bool askable(const struct site *t)
+{
+    return t && t->connector && t->connector->ops->machines && t->reachable;
+}
+
 static void farm_look_now(struct farm *f, struct root *r)
 {
     struct brain *b = f->brain;
@@ -177,7 +191,7 @@ static void farm_look_now(struct farm *f, struct root *r)
     struct farm_look l = {.farm = f, .site = t, .root = r, .now = loop_now_ms(b->loop)};
     struct gather g = {.l = &l, .a = a};
 
-    if (!o || !t || !t->connector || !t->connector->ops->machines || !t->reachable)
+    if (!o || (!askable(t) && !left(o)))
         return;
     l.target = object_as(o, target);
     l.deleted = o->meta->deletionTimestamp != 0;
@@ -187,6 +201,11 @@ static void farm_look_now(struct farm *f, struct root *r)
     l.machines = g.v;
     l.n = g.n;
     units_follow(&l);
+    if (!askable(t)) {
+        for (size_t i = 0; i < l.n; i++)
+            unit_leave(&l, unit_find(f, l.machines[i]->meta->name), l.machines[i]);
+        return;
+    }
     if (l.n || l.target->spec->n_machines)
         farm_list(&l);
     for (size_t i = 0; i < l.n; i++)
@@ -256,6 +275,36 @@ void machines_machine(struct brain *b, const char *target, const struct machine_
         unit_told(unit_of(f, o), m);
         machines_look_soon(b);
     }
+}
+
+/* What is told of a machine that the log has stands with it (unit.c). */
+void machines_unread(struct brain *b, const char *target, const char *key, const char *why)
+{
+    struct farm *f = farm_find(b, target);
+    const struct object *o = *key ? root_get(b->root, KIND_MACHINE, "", key) : NULL;
+    const struct object *t = root_get(b->root, KIND_TARGET, "", target);
+    char text[400], *had;
+
+    if (!f || !t)
+        return;
+    bool known = o && machine_open(o) && !strcmp(object_as(o, machine)->spec->target, target);
+    struct unit *u = known ? unit_of(f, o) : NULL;
+    had = u ? u->unread : f->unread;
+    (void)snprintf(text, sizeof text, "%.320s", *why ? why : "it cannot be read");
+    hide_controls(text);
+    if (u) {
+        u->listed_in = f->list_number;
+        machines_look_soon(b);
+    }
+    if (!strcmp(had, text))
+        return;
+    str_copy(had, sizeof f->unread, text);
+    log_event(LOG_WARN, "machine.unread",
+              LOG_FIELDS({"target", log_str(target)}, {"machine", log_str(key)},
+                         {"why", log_str(text)}));
+    (void)snprintf(text, sizeof text, "what it tells of %s%.63s cannot be read: %.300s",
+                   *key ? "machine " : "machines", key, had);
+    events_of_machines(b, t, "MachineUnreadable", text);
 }
 
 void machines_prices(struct brain *b, const char *target, const struct machine_price *v, size_t n,

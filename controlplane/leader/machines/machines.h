@@ -15,6 +15,7 @@ void machines_init(struct brain *b);
 void machines_reset(struct brain *b);
 void machines_change(struct brain *b, const struct change *c);
 void machines_machine(struct brain *b, const char *target, const struct machine_seen *m);
+void machines_unread(struct brain *b, const char *target, const char *key, const char *why);
 void machines_prices(struct brain *b, const char *target, const struct machine_price *v, size_t n,
                      const char *currency);
 void machines_look_soon(struct brain *b);

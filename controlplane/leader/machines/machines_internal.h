@@ -15,8 +15,9 @@
 struct told { /* what a target said of a machine last, in memory of its own */
     bool any;
     enum machine_phase phase;
-    char id[129], zone[64], currency[4], reason[64], message[513];
-    int64_t billed_from, billed_to;
+    char id[129], class_[64], zone[64], currency[4], reason[64], message[513];
+    int64_t gpus, billed_from, billed_to;
+    enum capacity market;
     double price;
 };
 
@@ -29,6 +30,7 @@ struct unit { /* one Machine of the log that has not ended */
     bool calling, proposing, wanted; /* wanted: the root has it, of the look under way */
     struct brain_call call;
     struct told told;
+    char unread[400]; /* why what was told last cannot be read; "": it can */
     uint64_t listed_in;   /* number of the listing in which, or after which, it was told of */
     uint64_t asked_ms;    /* loop time of the last order that this leader sent; 0: none */
     bool unknown;         /* what became of that order is not known */
@@ -72,7 +74,7 @@ struct farm { /* the machines of one Target */
     /* renewals, one at a time */
     struct brain_call renew_call;
     bool renewing;
-    uint64_t renew_after_ms;
+    uint64_t renew_after_ms, renew_wait_ms;
     char renewed[MACHINES_AT_ONCE][MACHINE_NAME_MAX];
     size_t n_renewed;
     uint64_t renew_ttl_ms;
@@ -81,6 +83,8 @@ struct farm { /* the machines of one Target */
     bool ordering;
     uint64_t order_after_ms, order_wait_ms;
     char capped[64]; /* the pool of which it was told that its price is above the cap; "": none */
+    int64_t early_told; /* since when the latest pause was that was told of */
+    char unread[400];   /* what was told last of what cannot be read of no known machine */
 
     char strangers[FARM_STRANGERS_MAX][MACHINE_NAME_MAX];
     size_t n_strangers;
@@ -109,6 +113,8 @@ void unit_propose(struct unit *u, enum machine_step step, const char *reason, co
 
 /* ---- unit.c ---- */
 void unit_look(const struct farm_look *l, struct unit *u, const struct object *o);
+/* Its Target is deleted, and cannot be asked: it is given up, and it is said what may be left. */
+void unit_leave(const struct farm_look *l, struct unit *u, const struct object *o);
 void unit_told(struct unit *u, const struct machine_seen *m);
 /* A listing that proves it shows none under that key; `since` is when it was last asked for. */
 bool unit_unlisted(const struct farm_look *l, const struct unit *u, uint64_t since);
@@ -120,6 +126,8 @@ void farm_renew(const struct farm_look *l);
 
 /* ---- pools.c ---- */
 void farm_pools(const struct farm_look *l);
+/* Its price is above the cap of its order, or is not to be compared with it; "": neither. */
+const char *unit_above_cap(const struct machine_spec *s, double price, const char *currency);
 /* Something that it refused to such an order is not over yet. */
 bool machine_paused(const struct farm_look *l, const char *class_, const char *zone);
 

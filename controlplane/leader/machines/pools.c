@@ -36,13 +36,6 @@ static const struct machine_pool *pool_of(const struct farm_look *l, const char 
     return NULL;
 }
 
-/* Its time to live, its tags and its cap are those of its order; the next one has the new ones. */
-static bool is_as(const struct machine_spec *s, const struct machine_pool *p)
-{
-    return p && !strcmp(s->class_, p->class_) && s->gpus == p->gpus && !strcmp(s->zone, p->zone) &&
-           s->market == p->market && !strcmp(s->image, p->image);
-}
-
 struct have {
     int64_t wanted; /* that are as their pool says, and stay */
     int64_t waiting; /* of them: ordered, and nothing told yet */
@@ -58,7 +51,7 @@ static struct have pool_has(const struct farm_look *l, const struct machine_pool
         if (strcmp(m->spec->pool, p->name) != 0)
             continue;
         h.live++;
-        if (machine_closing(l->machines[i]) || !is_as(m->spec, p) ||
+        if (machine_closing(l->machines[i]) || !machine_is_as(m->spec, p) ||
             m->status->phase == MACHINE_IS_NOTICED)
             continue;
         h.wanted++;
@@ -73,8 +66,6 @@ static double price_of(const struct farm *f, const struct machine_pool *p)
 {
     double least = -1;
 
-    if (*p->currency && *f->currency && strcmp(p->currency, f->currency) != 0)
-        return -1;
     for (size_t i = 0; i < f->n_prices; i++) {
         const struct farm_price *x = &f->prices[i];
         bool fits = (!*p->class_ || !strcmp(p->class_, x->class_)) &&
@@ -87,27 +78,43 @@ static double price_of(const struct farm *f, const struct machine_pool *p)
     return least;
 }
 
-/* What the target asks at the order itself it checks by the cap that goes with it. */
+static void capped_tell(const struct farm_look *l, const struct machine_pool *p, const char *text)
+{
+    struct farm *f = l->farm;
+
+    if (!strcmp(f->capped, p->name))
+        return;
+    str_copy(f->capped, sizeof f->capped, p->name);
+    events_of_machines(f->brain, root_get(l->root, KIND_TARGET, "", f->target), "PriceAboveCap",
+                       text);
+}
+
+/* What the target asks at the order itself it checks by the cap that goes with it. Prices in
+ * another currency than the cap's say nothing of it: it would not be kept. */
 static bool too_dear(const struct farm_look *l, const struct machine_pool *p)
 {
     struct farm *f = l->farm;
-    double price = p->maxPrice > 0 ? price_of(f, p) : -1;
+    bool other = p->maxPrice > 0 && *p->currency && *f->currency && f->n_prices &&
+                 strcmp(p->currency, f->currency) != 0;
+    double price = p->maxPrice > 0 && !other ? price_of(f, p) : -1;
     char text[300];
 
-    if (price <= p->maxPrice) {
+    if (!other && price <= p->maxPrice) {
         if (!strcmp(f->capped, p->name))
             f->capped[0] = '\0';
         return false;
     }
-    if (strcmp(f->capped, p->name) != 0) {
-        str_copy(f->capped, sizeof f->capped, p->name);
+    if (other)
+        (void)snprintf(text, sizeof text,
+                       "pool %s: its maxPrice is in %s, and the target's prices are in %s: none is "
+                       "ordered",
+                       p->name, p->currency, f->currency);
+    else
         (void)snprintf(text, sizeof text,
                        "pool %s: a machine costs %.4g %s an hour, its maxPrice is %.4g: none is "
                        "ordered",
                        p->name, price, f->currency, p->maxPrice);
-        events_of_machines(f->brain, root_get(l->root, KIND_TARGET, "", f->target),
-                           "PriceAboveCap", text);
-    }
+    capped_tell(l, p, text);
     return true;
 }
 
@@ -141,16 +148,24 @@ static void propose(const struct farm_look *l, const struct machine_pool *p)
     brain_propose(l->farm->brain, &c, proposed, l->farm);
 }
 
-/* A key that was refused for good was let go: the next one comes no sooner than after a pause. */
-static bool conflicts(const struct farm_look *l, const struct machine_pool *p)
+/* Machines of it ended early: the next one comes after a pause, and as long as none has joined
+ * since then no further one beside it. */
+static bool early(const struct farm_look *l, const struct machine_pool *p)
 {
-    for (size_t i = 0; i < l->n; i++) {
-        const struct machine *m = object_as(l->machines[i], machine);
-        if (!strcmp(m->spec->pool, p->name) && !strcmp(m->status->release, "Conflict") &&
-            l->time - m->status->releasedAt < WAIT_MAX_MS)
-            return true;
+    struct farm *f = l->farm;
+    const struct object *target = root_get(l->root, KIND_TARGET, "", f->target);
+    struct machine_early e;
+    char text[400];
+
+    machine_early(l->root, target, p, l->time, &e);
+    if (!e.rounds)
+        return false;
+    if (e.since > f->early_told && e.until > l->time) {
+        f->early_told = e.since;
+        machine_early_print(p, &e, text, sizeof text);
+        events_of_machines(f->brain, target, "MachinesEndEarly", text);
     }
-    return false;
+    return e.until > l->time || e.coming;
 }
 
 static bool more_wanted(const struct farm_look *l, const struct machine_pool *p)
@@ -161,7 +176,7 @@ static bool more_wanted(const struct farm_look *l, const struct machine_pool *p)
 
     return h.wanted < p->count && h.waiting < WAITING_MAX && h.live < 2 * p->count &&
            (!most || (int64_t)l->n < most) && !machine_paused(l, p->class_, p->zone) &&
-           !conflicts(l, p) && !too_dear(l, p);
+           !early(l, p) && !too_dear(l, p);
 }
 
 /* ---- one less ---- */
@@ -170,7 +185,7 @@ static bool surplus(const struct farm_look *l, const struct object *o)
     const struct machine_spec *s = object_as(o, machine)->spec;
     const struct machine_pool *p = l->deleted ? NULL : pool_of(l, s->pool);
 
-    return !p || !is_as(s, p) || pool_has(l, p).wanted > p->count;
+    return !p || !machine_is_as(s, p) || pool_has(l, p).wanted > p->count;
 }
 
 /* That of which least is there is let go first, and of two alike the younger one. */

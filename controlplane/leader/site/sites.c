@@ -256,6 +256,13 @@ static void on_machine(void *arg, const struct machine_seen *m)
     if (t->brain->leads && !t->gone)
         brain_machine(t->brain, t->name, m);
 }
+static void on_machine_unread(void *arg, const char *key, const char *why)
+{
+    struct site *t = arg;
+
+    if (t->brain->leads && !t->gone)
+        brain_machine_unread(t->brain, t->name, key, why);
+}
 static void on_prices(void *arg, const struct machine_price *v, size_t n, const char *currency)
 {
     struct site *t = arg;
@@ -264,6 +271,7 @@ static void on_prices(void *arg, const struct machine_price *v, size_t n, const 
         brain_prices(t->brain, t->name, v, n, currency);
 }
 static const struct connector_events events = {.machine = on_machine,
+                                               .machine_unread = on_machine_unread,
                                                .prices = on_prices,
                                                .nodes = on_nodes,
                                                .notices = on_notices,

@@ -236,7 +236,7 @@ static void phase_enter(struct txn *t, struct mstep *x, enum machine_phase phase
 }
 
 /* What is not told stays as it is known: only news replace it. */
-static void told_take(struct machine_status *s, const struct machine_status *told)
+static void told_take(struct txn *t, struct machine_status *s, const struct machine_status *told)
 {
     if (*told->id)
         s->id = told->id;
@@ -250,6 +250,14 @@ static void told_take(struct machine_status *s, const struct machine_status *tol
         s->price = told->price;
         s->currency = told->currency;
     }
+    if (*told->class_)
+        s->class_ = told->class_;
+    if (told->gpus > 0)
+        s->gpus = told->gpus;
+    for (uint32_t i = 0; i < told->n_conditions; i++)
+        txn_condition(t, &s->conditions, &s->n_conditions, told->conditions[i].type,
+                      told->conditions[i].status, told->conditions[i].reason,
+                      told->conditions[i].message);
     s->reason = told->reason;
     s->message = told->message;
 }
@@ -257,11 +265,14 @@ static void told_take(struct machine_status *s, const struct machine_status *tol
 static int step_seen(struct txn *t, struct mstep *x)
 {
     const struct machine_status *told = x->c->told;
+    /* Something was told, and nothing of it is known. */
+    bool unread = told && *told->reason && told->phase == MACHINE_IS_ORDERED &&
+                  told->phase == x->s->phase;
 
-    if (!told || told->phase < MACHINE_IS_ASKED || told->phase > MACHINE_IS_NOTICED)
+    if (!told || (told->phase < MACHINE_IS_ASKED && !unread) || told->phase > MACHINE_IS_NOTICED)
         return err_field(t->err, E_INVALID, "told", "what is told is asked, booting, joined or "
                                                     "noticed");
-    told_take(x->s, told);
+    told_take(t, x->s, told);
     phase_enter(t, x, told->phase);
     return 0;
 }
@@ -275,7 +286,7 @@ static int step_refused(struct txn *t, struct mstep *x)
     x->s->reason = x->c->reason;
     x->s->message = x->c->message;
     const struct object *o = root_get(t->w, KIND_TARGET, "", x->m->spec->target);
-    if (!x->c->pause || !o || x->c->pause->scope == BLAMES_WORKLOAD)
+    if (!x->c->pause || !o || x->c->pause->scope >= BLAMES_WORKLOAD)
         return 0;
     struct target_pause pause = *x->c->pause;
     struct target *b = target_edit(t, o);
@@ -304,7 +315,7 @@ static int step_release(struct txn *t, struct mstep *x)
 static int step_ended(struct txn *t, struct mstep *x)
 {
     if (x->c->told)
-        told_take(x->s, x->c->told);
+        told_take(t, x->s, x->c->told);
     if (*x->c->reason)
         x->s->reason = x->c->reason;
     if (*x->c->message)

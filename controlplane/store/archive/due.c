@@ -1,6 +1,7 @@
 /* What retention may move into the archive now. The rules are few: a finished Workload after its
  * own time, with what it owns; Migrations, Events, and records of a workload that is gone, after a
- * week; of a workload that lives on, all Decisions but the newest.
+ * week; of a workload that lives on, all Decisions but the newest; Machines that have ended after a
+ * week, and at once those of a Target that is gone, or that has ordered many since.
  *
  * It reads a root in slices, so that a member with a hundred thousand finished workloads never
  * stands still. This file must never list what apply would pass over. */
@@ -64,6 +65,18 @@ static bool decision_due(const struct due *d, const struct object *o)
            s->epoch <= ws->epoch - ARCHIVE_DECISIONS_KEPT;
 }
 
+/* Of a Target that orders again and again few stay, and none of one that is gone. */
+static bool machine_due(const struct due *d, const struct object *o)
+{
+    const struct machine *m = object_as(o, machine);
+    const struct object *t = root_get(d->r, KIND_TARGET, "", m->spec->target);
+    const struct target_status *s = t ? object_as(t, target)->status : NULL;
+
+    return !t || o->meta->creationTimestamp < t->meta->creationTimestamp ||
+           m->spec->number + LIMIT_MACHINES_KEPT <= (s ? s->machinesOrdered : 0) ||
+           or_created(o, m->status->endedAt) + ARCHIVE_AFTER_MS <= d->now;
+}
+
 static bool is_due(const struct due *d, const struct object *o)
 {
     const struct migration_status *m;
@@ -79,7 +92,7 @@ static bool is_due(const struct due *d, const struct object *o)
         m = object_as(o, migration)->status;
         return or_created(o, m ? m->endedAt : 0) + ARCHIVE_AFTER_MS <= d->now;
     case KIND_MACHINE:
-        return or_created(o, object_as(o, machine)->status->endedAt) + ARCHIVE_AFTER_MS <= d->now;
+        return machine_due(d, o);
     default:
         return or_created(o, object_as(o, event)->lastTimestamp) + ARCHIVE_AFTER_MS <= d->now;
     }

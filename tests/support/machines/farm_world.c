@@ -69,26 +69,33 @@ static void end(struct farm_world *w, struct rented *m)
     m->ended_ms = now_of(w);
 }
 
-static void tell(struct farm_leader *l, const struct rented *m)
+static bool tell(struct farm_leader *l, const struct rented *m)
 {
+    struct farm_world *w = farm_world; /* false: it cannot be read */
     struct machine_seen s = {.key = m->key,
                              .state = m->state,
-                             .class_ = "h100",
+                             .class_ = w->gives_class,
+                             .gpus = w->gives_gpus,
                              .zone = m->zone,
                              .cluster = "",
                              .id = m->key,
                              .billed_from_ms = (int64_t)m->made_ms,
                              .billed_to_ms = (int64_t)m->ended_ms,
                              .until_ms = (int64_t)m->until_ms,
-                             .price = farm_world->price,
-                             .currency = "EUR",
+                             .price = w->price + w->dearer,
+                             .currency = w->currency,
                              .reason = m->ended_ms ? "Over" : "",
                              .message = ""};
 
-    if (l->brain.leads && m->state)
-        brain_machine(&l->brain, FARM_TARGET, &s);
+    if (!l->brain.leads || !m->state)
+        return true;
+    if (m->unread || (w->faults.unread && happens(w, w->faults.unread))) {
+        brain_machine_unread(&l->brain, FARM_TARGET, m->key, "price: it is none");
+        return false;
+    }
+    brain_machine(&l->brain, FARM_TARGET, &s);
+    return true;
 }
-
 static void refuse(struct farm_request *r, enum refusal_class why, enum refusal_scope scope,
                    const char *name)
 {
@@ -126,6 +133,8 @@ static void takes_order(struct farm_world *w, struct farm_request *r)
         m->until_ms = now_of(w) + r->ttl_ms;
         m->boots_ms = now_of(w) + BOOT_MS;
         m->given++;
+        if (w->lives_ms == 1)
+            end(w, m);
     }
 }
 
@@ -169,14 +178,17 @@ static void arrive(struct farm_world *w, struct farm_request *r)
 /* ---- answers ---- */
 static void list_tell(struct farm_world *w, struct farm_request *r)
 {
+    bool cut = false;
+
     for (size_t i = 0; i < w->n_rented; i++) {
         struct rented *m = &w->rented[i];
         bool young = m->made_ms + w->faults.lag_ms > r->arrives_ms;
         if (!m->hidden && !(young && happens(w, 500)) && !(r->out == OUT_UNKNOWN && i % 2))
-            tell(r->leader, m);
+            cut |= !tell(r->leader, m);
     }
+    if (cut)
+        r->out = OUT_UNKNOWN;
 }
-
 static void answer(struct farm_world *w, struct farm_request *r)
 {
     struct call *call = r->call;
@@ -189,13 +201,14 @@ static void answer(struct farm_world *w, struct farm_request *r)
         return;
     if (r->what == ASKS_LIST)
         list_tell(w, r);
-    else if (r->out == OUT_DONE && m && !m->hidden)
-        tell(r->leader, m);
+    else if (r->out == OUT_DONE && m && !m->hidden && !tell(r->leader, m))
+        r->out = OUT_UNKNOWN;
     for (size_t i = 0; r->out == OUT_DONE && i < r->n_keys; i++)
-        if (farm_rented(w, r->keys[i]) && !farm_rented(w, r->keys[i])->hidden)
-            tell(r->leader, farm_rented(w, r->keys[i]));
+        if (farm_rented(w, r->keys[i]) && !farm_rented(w, r->keys[i])->hidden &&
+            !tell(r->leader, farm_rented(w, r->keys[i])))
+            r->out = OUT_UNKNOWN;
     if (r->what == ASKS_PRICES && r->out == OUT_DONE && r->leader->brain.leads)
-        brain_prices(&r->leader->brain, FARM_TARGET, &price, 1, "EUR");
+        brain_prices(&r->leader->brain, FARM_TARGET, &price, 1, w->currency);
     call->refused = r->refused;
     call->done(call, r->out, NULL, NULL);
 }
@@ -342,7 +355,7 @@ static void machines_age(struct farm_world *w)
         struct rented *m = &w->rented[i];
         if (!alive(m))
             continue;
-        if (now_of(w) >= m->until_ms)
+        if (now_of(w) >= m->until_ms || (w->lives_ms && now_of(w) >= m->made_ms + w->lives_ms))
             end(w, m);
         else if (m->state < MACHINE_JOINED)
             m->state = now_of(w) >= m->boots_ms ? MACHINE_JOINED : MACHINE_BOOTING;
@@ -382,6 +395,8 @@ static void step(void *arg)
 void farm_report(const struct object *about, const char *reason)
 {
     assert_non_null(about);
+    farm_world->ended_early += !strcmp(reason, "MachinesEndEarly");
+    farm_world->unreadable += !strcmp(reason, "MachineUnreadable");
     farm_world->reports++;
     str_copy(farm_world->reported, sizeof farm_world->reported, reason);
 }
@@ -392,8 +407,11 @@ struct farm_leader *farm_leads(struct farm_world *w)
     return w->leaders[w->n_leaders - 1];
 }
 
-static const struct part parts[] = {
-    {.name = "machines", .machine = machines_machine, .prices = machines_prices}, {.name = NULL}};
+static const struct part parts[] = {{.name = "machines",
+                                     .machine = machines_machine,
+                                     .machine_unread = machines_unread,
+                                     .prices = machines_prices},
+                                    {.name = NULL}};
 
 static void retire(struct farm_world *w, struct farm_leader *l)
 {
@@ -438,7 +456,8 @@ void farm_world_init(struct farm_world *w, uint64_t seed)
 {
     struct target *t;
 
-    *w = (struct farm_world){.chance = seed, .price = 2};
+    *w = (struct farm_world){
+        .chance = seed, .price = 2, .currency = "EUR", .gives_class = "h100"};
     farm_world = w;
     kit_begin(&w->kit);
     kit_level_set(&w->kit, FEATURE_LEVEL);
@@ -569,7 +588,7 @@ static bool ended_each(const struct object *o, void *arg)
     struct farm_world *w = arg;
     const struct rented *m = farm_rented(w, o->meta->name);
 
-    assert_true(machine_open(o) || !m || !alive(m));
+    assert_true(machine_open(o) || !m || !alive(m) || w->left);
     return true;
 }
 

@@ -22,6 +22,7 @@ struct rented { /* what the target has under a key */
     bool refused;             /* released ahead */
     uint64_t made_ms, until_ms, ended_ms, boots_ms;
     bool hidden; /* nothing shows it any more */
+    bool unread; /* what is told of it cannot be read */
     unsigned given;
 };
 
@@ -37,6 +38,7 @@ struct faults {
     unsigned lost, late, twice, reply_lost; /* a request; its answer */
     unsigned propose_lost, propose_unheard; /* a command; its answer */
     unsigned list_cut, refuse;
+    unsigned unread; /* what is told of a machine cannot be read */
     uint64_t lag_ms; /* that listings lag behind */
 };
 
@@ -75,9 +77,15 @@ struct farm_world {
     } answers[FARM_REQUESTS];
     size_t most;       /* machines that it has at once; 0: any number */
     double price;      /* of one hour */
+    double dearer;     /* which what is given costs more; 0: as much */
+    uint64_t lives_ms; /* after which what is given ends by itself; 0: by its time to live */
+    const char *currency, *gives_class; /* of what is given */
+    int64_t gives_gpus;
+    bool left;         /* what it has was given up: the state may have it as ended */
     unsigned conflicts_at; /* orders that are refused for good from now on */
     /* what was seen */
     unsigned orders, releases, renewals, lists, prices, reports;
+    unsigned ended_early, unreadable; /* reports of that */
     char reported[64];
 };
 

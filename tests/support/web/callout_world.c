@@ -362,6 +362,8 @@ static void serve(void *arg, const struct script_try *t, struct script_reply *re
         changes(path, &b, ret);
     else if (!strncmp(path, "/v1/nodes", 9))
         nodes(path, &b, ret);
+    else if (!strncmp(path, "/v1/machines", 12) || !strcmp(path, "/v1/prices"))
+        buf_printf(&b, "%s", strstr(path, "after=more") ? W.more_machines : W.machines);
     else if (!strncmp(path, "/v1/runs?", 9))
         list(path, &b);
     else if (W.fault == FAULT_BUSY) /* nothing is done */

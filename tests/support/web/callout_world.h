@@ -69,6 +69,8 @@ struct callout_world {
     bool small_deltas;            /* one revision in an answer */
     unsigned listings, deltas;    /* begun; answered */
     unsigned nodes_ms;            /* that a page of nodes takes */
+    /* what it answers about machines, the first page of it (else the last), and about prices */
+    const char *machines, *more_machines;
 };
 extern struct callout_world callout_world;
 

@@ -1,9 +1,14 @@
 /* The table of what types of Target can do: each type has a row, and each place that once asked for
- * a type gets the answer that it had. */
+ * a type gets the answer that it had. What its pools of machines ask for and could not be kept is
+ * refused at once, with a sentence and its place. */
 #include "api/schema/schema.h"
 #include "connectors/agent/agent.h"
 #include "connectors/callout/callout.h"
 #include "tests/support/unit.h"
+
+#include <cJSON.h>
+#include <stdio.h>
+#include <string.h>
 
 #define TYPE(name, value, text) name,
 static const enum target_type types[] = {ENUM_target_type(TYPE)};
@@ -98,11 +103,57 @@ static void test_unknown(void **state)
             assert_false(target_can((enum target_type)unknown[i], (enum target_can)can));
 }
 
+/* ---- pools of machines ---- */
+static int admit(const char *pools, struct err *e)
+{
+    char text[1024];
+    struct yaml_doc *docs;
+    size_t n;
+    struct object *o = NULL;
+
+    *e = (struct err){0};
+    (void)snprintf(text, sizeof text,
+                   "apiVersion: hanse.dev/v1alpha1\nkind: Target\nmetadata: {name: t}\nspec: {"
+                   "type: callout, tier: burst, connection: {server: 'https://a.example', "
+                   "credentialsFrom: {secret: a}}, machines: [%s]}\n",
+                   pools);
+    assert_int_equal(yaml_parse_all(text, strlen(text), "t", &docs, &n, e), 0);
+    int r = object_from_json(kind_by_name("Target"), docs[0].json, DECODE_USER, &o, e);
+    yaml_docs_free(docs, n);
+    if (r == 0)
+        r = object_admit(NULL, o, e);
+    (void)object_unref(o);
+    return r;
+}
+
+static void test_what_could_not_be_kept_is_refused(void **state)
+{
+    static const struct {
+        const char *pools, *field;
+    } rows[] = {
+        {"{name: a, count: 1, maxPrice: 0}", "spec.machines[0].maxPrice"},
+        {"{name: a, count: 1, maxPrice: 1}, {name: b, count: 0, maxPrice: 0.0}",
+         "spec.machines[1].maxPrice"},
+        {"{name: a, count: 1, market: owned}", "spec.machines[0].market"},
+        {"{name: A, count: 1}", "spec.machines[0].name"},
+    };
+    struct err e;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_not_equal(admit(rows[i].pools, &e), 0);
+        assert_string_equal(e.field, rows[i].field);
+        assert_true(*e.text);
+    }
+    assert_int_equal(admit("{name: a, count: 0}, {name: b, count: 2, maxPrice: 0.01}", &e), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers),
                                        cmocka_unit_test(test_the_driver_keeps_its_row),
                                        cmocka_unit_test(test_one_target_has_what_its_runners_bring),
+                                       cmocka_unit_test(test_what_could_not_be_kept_is_refused),
                                        cmocka_unit_test(test_unknown)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

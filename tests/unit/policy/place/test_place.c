@@ -31,7 +31,7 @@ static void test_devices_are_held_and_given_back(void **state)
     pool_drop(w->p, "uid-a");
     world_run(w, "c", GPU(6));
     assert_placed(w, "hub");
-    assert_string_equal(w->d->message, "hub, eu/fra1/b1/r1, 6 \xc3\x97 h100 at 0.00 an hour");
+    assert_string_equal(w->d->message, "hub, eu/fra1/b1/r1, 6 \xc3\x97 h100, price not known");
 }
 
 static void test_best_fit_keeps_large_holes(void **state)
@@ -428,6 +428,34 @@ static void test_record_is_bounded(void **state)
     assert_true(w->d->candidates[0].chosen);
 }
 
+/* What stands on machines says what these cost, as told, whether a sheet prices it or not. */
+static void test_machines_cost_what_is_told(void **state)
+{
+    struct world *w = *state;
+
+    world_target(w, "hub", "tier: hub");
+    world_nodes(w, "hub", 3, 4, "h100", "  machine: m1\n");
+    world_run(w, "a", GPU(4));
+    assert_string_equal(w->d->message, "hub, b1/r1, 4 \xc3\x97 h100, price not known");
+    world_put(w, "kind: Machine\nmetadata: {name: m1}\nspec: {target: hub}\n"
+                 "status: {phase: Joined}\n");
+    world_run(w, "b", GPU(4));
+    assert_non_null(strstr(w->d->message, "h100, on a machine whose price is not told"));
+    world_put(w, "kind: Machine\nmetadata: {name: m1}\nspec: {target: hub}\n"
+                 "status: {phase: Joined, price: 2.5, currency: EUR}\n");
+    world_run(w, "c", GPU(4));
+    assert_non_null(strstr(w->d->message, "h100, on a machine at 2.50 EUR an hour"));
+    pool_drop(w->p, "uid-a");
+    pool_drop(w->p, "uid-b");
+    pool_drop(w->p, "uid-c");
+    world_nodes(w, "hub", 1, 4, "h100", "  machine: m2\n");
+    world_put(w, "kind: Machine\nmetadata: {name: m2}\nspec: {target: hub}\n"
+                 "status: {phase: Joined, price: 4, currency: EUR}\n");
+    world_run(w, "d", "  gang: {workers: 3}\n  resources: {gpu: {count: 4}}\n");
+    assert_placed(w, "hub");
+    assert_non_null(strstr(w->d->message, "h100, on 2 machines at 6.50 EUR an hour"));
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
@@ -450,6 +478,7 @@ int main(void)
         T(test_holds_survive_rebuilds_and_forks),
         T(test_same_inputs_same_bytes_in_any_order),
         T(test_record_is_bounded),
+        T(test_machines_cost_what_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

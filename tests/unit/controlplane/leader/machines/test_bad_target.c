@@ -1,9 +1,9 @@
 /* The same with a target as bad as it can be, from a seed: requests and answers are lost, come late
- * or twice, listings lag or break off, orders are refused, commands or their answers are lost, and
- * leaders change in the midst of all of it. The world checks at every step that what the log has as
- * ended is gone for good, and that nothing was ordered that was in no log (farm_check). In the end
- * there is what was asked for, each key gave one machine at most, and without a leader none
- * outlives its time to live. */
+ * or twice, or cannot be read, listings lag or break off, orders are refused, commands or their
+ * answers are lost, and leaders change in the midst of all of it. The world checks at every step
+ * that what the log has as ended is gone for good, and that nothing was ordered that was in no log
+ * (farm_check). In the end there is what was asked for, each key gave one machine at most, and
+ * without a leader none outlives its time to live. */
 #include "tests/support/machines/farm_hooks.h"
 
 #define SEEDS 24
@@ -36,6 +36,7 @@ static void bad_times(void)
                                .propose_unheard = 60,
                                .list_cut = 200,
                                .refuse = 200,
+                               .unread = 60,
                                .lag_ms = 3000};
     for (int i = 0; i < 30; i++) {
         farm_world_run(&w, 200 + rnd(12000));
