@@ -73,7 +73,7 @@ static const struct {
     const char *bug, *seen;
 } planted[] = {{SCRIPTED_SWEEPS_ALL, NULL, "I6"},
                {SCRIPTED_DOUBT_IS_ENDED, NULL, "I1 w"},
-               {SCRIPTED_STARTS_LATE, NULL, "I1 W2"},
+               {SCRIPTED_STARTS_LATE, NULL, "I1 W1 W2"},
                {SCRIPTED_NONE, "run.unknown-is-refused", "I1 W2 W5"}};
 static void test_planted(void **state)
 {

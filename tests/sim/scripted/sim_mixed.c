@@ -90,6 +90,8 @@ static void trouble(struct fed *f, struct sim_scripted *s)
 }
 static uint64_t order_comes_in(struct fed *f)
 {
+    if (plant == SCRIPTED_STARTS_LATE) /* so that it has been given up by then */
+        return 2ull * START_WITHIN_MS + fed_below(f, 2ull * START_WITHIN_MS);
     return fed_below(f, 3) ? fed_below(f, 4ull * START_WITHIN_MS) : 0;
 }
 static void fault(struct fed *f, struct sim_scripted *s)
