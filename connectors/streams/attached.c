@@ -14,6 +14,7 @@
 #define INPUT_PIECE 16384
 #define CALLER_MS 5000  /* for who has dialed to say for which stream */
 #define ARGS_MAX 256
+#define HELPER_LAST_MS 200 /* for what a helper that ended has said to be read */
 
 static const struct stream_events nobody = {0};
 
@@ -80,7 +81,8 @@ static void helper_exited(struct process *p, int exit_code, int term_signal, voi
     if (!s)
         return;
     s->helper = NULL;
-    timer_start(&s->tick, s->port ? 1000 : s->pipe ? 200 : 0); /* its words may be in the socket */
+    /* Its words may be in the socket, and what it dialed may not be accepted yet. */
+    timer_start(&s->tick, s->port ? 1000 : HELPER_LAST_MS);
 }
 
 static int helper_start(struct served *s, const struct process_spec *spec, struct err *err)
@@ -426,7 +428,7 @@ static void attach_accept(struct listener *li, struct stream *p, void *arg)
     struct streams *v = arg;
 
     (void)li;
-    if (v->n_callers >= STREAMS_MAX || !is_helper_of_any(p, v)) {
+    if (v->n_callers >= HELPERS_MAX || !is_helper_of_any(p, v)) {
         stream_set(p, &nobody, NULL);
         stream_abort(p, "not one of our helpers");
         return;

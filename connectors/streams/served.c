@@ -122,7 +122,7 @@ static void served_new(struct streams *v, const struct frame *f)
     int rc = wire_read(wire_open, f->body, m, &q, &err);
     /* Those whose streams have ended are still ending: who opens and closes without a pause waits
      * for them. */
-    if (rc == 0 && (v->n > STREAMS_MAX || v->n_helpers >= 2 * STREAMS_MAX))
+    if (rc == 0 && (v->n > STREAMS_MAX || v->n_helpers >= HELPERS_MAX))
         rc = err_set(&err, E_LIMIT, "more than %d logs, execs and forwarded ports at a time %s",
                      STREAMS_MAX, v->cfg.at);
     if (rc == 0)

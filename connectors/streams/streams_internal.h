@@ -5,6 +5,8 @@
 #include "connectors/output/output.h"
 #include "connectors/streams/streams.h"
 
+#define HELPERS_MAX (2 * STREAMS_MAX) /* with those that are still ending */
+
 struct streams {
     struct streams_config cfg;
     struct stream *to; /* NULL: no session */

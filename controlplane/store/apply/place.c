@@ -210,8 +210,8 @@ static int check_node(struct txn *t, const struct place *x, const struct assignm
         return PLACE_ERR(t, "node %s may be %s by another name, where something is still held",
                          a->node, n->status->formerly);
     (void)root_usage(t->w, a->node, &now);
-    int64_t cpu = n->spec->cpu - node_others_cpu(n);
-    int64_t memory = n->spec->memory - node_others_memory(n);
+    int64_t cpu = n->spec->cpu > 0 ? n->spec->cpu - node_others_cpu(n) : 0;
+    int64_t memory = n->spec->memory > 0 ? n->spec->memory - node_others_memory(n) : 0;
     if (x->p->cpu > 0 && (cpu < x->p->cpu || now.cpu_milli > cpu - x->p->cpu))
         return PLACE_ERR(t, "node %s has not enough CPU free", a->node);
     if (x->p->memory > 0 && (memory < x->p->memory || now.memory_bytes > memory - x->p->memory))

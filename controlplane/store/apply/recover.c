@@ -209,7 +209,8 @@ static int adopt_check(struct txn *t, struct adoption *x)
     const struct meta *m = x->told->meta;
 
     if (!object_as(x->told, workload)->spec || !*m->name || strlen(m->name) > 253 ||
-        strlen(m->namespace_) > 63 || strlen(m->uid) > 64)
+        strlen(m->namespace_) > 63 || strlen(m->uid) > 64 ||
+        strlen(object_as(x->told, workload)->spec->queue) > 253)
         return err_set(t->err, E_INVALID, "what is kept of the run is not a whole Workload");
     const struct object *named = root_get(t->w, KIND_WORKLOAD, m->namespace_, m->name);
 

@@ -152,7 +152,7 @@ bool account_free(const struct root *r, const char *target, const char *class_, 
 
 static enum capacity default_kind(const struct target_spec *s)
 {
-    if (s && s->capacity)
+    if (s && s->capacity && (unsigned)s->capacity < LEDGER_KINDS)
         return s->capacity;
     return s && s->tier == TIER_BURST ? CAPACITY_ON_DEMAND : CAPACITY_OWNED;
 }
