@@ -74,21 +74,6 @@ bool kept_piece_parse(const char *name, uint64_t *ret_from)
 }
 
 /* ---- the extra field ---- */
-static void put(unsigned char *p, uint64_t v, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        p[i] = (unsigned char)(v >> (8 * i));
-}
-
-static uint64_t get(const unsigned char *p, int bytes)
-{
-    uint64_t v = 0;
-
-    for (int i = 0; i < bytes; i++)
-        v |= (uint64_t)p[i] << (8 * i);
-    return v;
-}
-
 static size_t extra_put(const struct kept_piece *p, unsigned char *out)
 {
     unsigned char *at = out + FIELD;
@@ -96,14 +81,14 @@ static size_t extra_put(const struct kept_piece *p, unsigned char *out)
 
     out[0] = 'H';
     out[1] = 'L';
-    put(out + 2, n, 2);
+    le_put(out + 2, n, 2);
     at[0] = VERSION;
     at[1] = (unsigned char)((p->at.begins ? BEGINS : 0) | (p->last ? LAST : 0));
-    put(at + 2, p->at.from, 8);
-    put(at + 10, p->bytes, 4);
+    le_put(at + 2, p->at.from, 8);
+    le_put(at + 10, p->bytes, 4);
     for (size_t i = 0; i < p->at.n_marks; i++) {
-        put(at + HEAD + i * MARK, p->at.marks[i].end - p->at.from, 4);
-        put(at + HEAD + i * MARK + 4, (uint64_t)p->at.marks[i].ms, 8);
+        le_put(at + HEAD + i * MARK, p->at.marks[i].end - p->at.from, 4);
+        le_put(at + HEAD + i * MARK + 4, (uint64_t)p->at.marks[i].ms, 8);
     }
     return FIELD + n;
 }
@@ -112,21 +97,21 @@ static bool extra_get(const unsigned char *p, size_t n, struct kept_piece *ret)
 {
     uint64_t before = 0;
 
-    if (n < FIELD + HEAD || p[0] != 'H' || p[1] != 'L' || get(p + 2, 2) != n - FIELD ||
+    if (n < FIELD + HEAD || p[0] != 'H' || p[1] != 'L' || le_get(p + 2, 2) != n - FIELD ||
         p[FIELD] != VERSION || (n - FIELD - HEAD) % MARK != 0)
         return false;
     p += FIELD;
     ret->at.begins = (p[1] & BEGINS) != 0;
     ret->last = (p[1] & LAST) != 0;
-    ret->at.from = get(p + 2, 8);
-    ret->bytes = (uint32_t)get(p + 10, 4);
+    ret->at.from = le_get(p + 2, 8);
+    ret->bytes = (uint32_t)le_get(p + 10, 4);
     ret->at.n_marks = (n - FIELD - HEAD) / MARK;
     if (ret->bytes > KEPT_PIECE_MAX || ret->at.from > FROM_MAX ||
         ret->at.n_marks > OUTPUT_CUT_MARKS)
         return false;
     for (size_t i = 0; i < ret->at.n_marks; i++) {
-        uint64_t end = get(p + HEAD + i * MARK, 4);
-        int64_t ms = (int64_t)get(p + HEAD + i * MARK + 4, 8);
+        uint64_t end = le_get(p + HEAD + i * MARK, 4);
+        int64_t ms = (int64_t)le_get(p + HEAD + i * MARK + 4, 8);
         if (end <= before || end > ret->bytes || ms < 0 || ms > (1ll << 53))
             return false;
         ret->at.marks[i] = (struct output_mark){ret->at.from + end, ms};

@@ -22,28 +22,13 @@ struct output_writer {
     size_t n;
 };
 
-static void put(unsigned char *p, uint64_t v, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        p[i] = (unsigned char)(v >> (8 * i));
-}
-
-static uint64_t get(const unsigned char *p, int bytes)
-{
-    uint64_t v = 0;
-
-    for (int i = 0; i < bytes; i++)
-        v |= (uint64_t)p[i] << (8 * i);
-    return v;
-}
-
 static void head_write(const struct output_writer *w, bool moving)
 {
     unsigned char h[HEAD];
 
-    put(h, w->base, 8);
-    put(h + 8, w->generation, 4);
-    put(h + 12, moving, 4);
+    le_put(h, w->base, 8);
+    le_put(h + 8, w->generation, 4);
+    le_put(h + 12, moving, 4);
     (void)!pwrite(w->times, h, sizeof h, 0);
 }
 
@@ -55,12 +40,12 @@ static void head_read(struct output_writer *w)
 
     if (fstat(w->times, &st) != 0 || st.st_size < HEAD || pread(w->times, h, HEAD, 0) != HEAD)
         return;
-    w->base = get(h, 8);
-    w->generation = (uint32_t)get(h + 8, 4) + 1;
+    w->base = le_get(h, 8);
+    w->generation = (uint32_t)le_get(h + 8, 4) + 1;
     w->n = (size_t)(st.st_size - HEAD) / MARK;
     w->marked = w->base;
     if (w->n && pread(w->times, last, MARK, HEAD + (off_t)((w->n - 1) * MARK)) == MARK)
-        w->marked = get(last, 8);
+        w->marked = le_get(last, 8);
 }
 
 struct output_writer *output_writer_create(const char *path, uint64_t max_bytes)
@@ -108,7 +93,7 @@ static void marks_rewrite(struct output_writer *w, bool thin)
         unsigned char m[MARK];
         if (pread(w->times, m, MARK, HEAD + (off_t)(i * MARK)) != MARK)
             break;
-        if (get(m, 8) <= w->base || (thin && i % 2 == 0 && i + 1 < w->n))
+        if (le_get(m, 8) <= w->base || (thin && i % 2 == 0 && i + 1 < w->n))
             continue;
         if (pwrite(w->times, m, MARK, HEAD + (off_t)(kept * MARK)) != MARK)
             break;
@@ -141,8 +126,8 @@ static void mark_add(struct output_writer *w, uint64_t end, int64_t now_ms)
 {
     unsigned char m[MARK];
 
-    put(m, end, 8);
-    put(m + 8, (uint64_t)now_ms, 8);
+    le_put(m, end, 8);
+    le_put(m + 8, (uint64_t)now_ms, 8);
     if (pwrite(w->times, m, MARK, HEAD + (off_t)(w->n * MARK)) == MARK) {
         w->n++;
         w->marked = end;

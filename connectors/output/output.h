@@ -66,4 +66,20 @@ int output_cut(struct loop *l, const char *path, uint64_t from, size_t max, int6
                struct buf *text, struct output_cut *ret, bool *ret_again,
                struct err *err) MUST_CHECK;
 
+/* Numbers in files of marks, here and in connectors/kept: 1 to 8 bytes, the lowest first. */
+static inline void le_put(unsigned char *p, uint64_t v, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        p[i] = (unsigned char)(v >> (8 * i));
+}
+
+static inline uint64_t le_get(const unsigned char *p, int bytes)
+{
+    uint64_t v = 0;
+
+    for (int i = 0; i < bytes; i++)
+        v |= (uint64_t)p[i] << (8 * i);
+    return v;
+}
+
 #endif
