@@ -1,7 +1,7 @@
 /* The helper of `hanse exec` and `hanse port-forward`: one command with pipes or a terminal for its
  * three streams, or one connection to a program's port, relayed over a unix socket to the agent. It
  * is a process of its own because the seam starts programs without pipes, and makes no connections
- * without TLS. When the socket ends, it kills the command's group: no reader is left. A connection
+ * without TLS. When the socket ends, or SIGTERM comes, it kills the command's group. A connection
  * must never reach a port on which another run listens. */
 #include "connectors/shim/tenant_linux.h"
 #include "connectors/shim/tree_linux.h"
@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -27,6 +28,7 @@
 struct relay {
     int sock, in, out[2]; /* -1 = closed */
     int held; /* the terminal until the command ends: who closes his streams is not hung up */
+    int signals; /* SIGTERM and SIGCHLD; a port has none: nothing is left when it dies */
     bool terminal, port; /* what the command is on; port: there is no command */
     pid_t pid;
     bool in_eof; /* close `in` once what waits is written */
@@ -35,6 +37,38 @@ struct relay {
     char wait[CHUNK * 8]; /* for the command's input */
     size_t n_wait;
 };
+
+/* A run that ends sends SIGTERM to all that is of it, us too: who died of it would leave a command
+ * that ignores it. Ahead of the command, which gets back what was. */
+static bool signals_take(struct relay *r, sigset_t *was)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGCHLD);
+    r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return r->signals >= 0 && sigprocmask(SIG_BLOCK, &set, was) == 0;
+}
+
+/* False: there was a SIGTERM. */
+static bool signals_read(const struct relay *r)
+{
+    struct signalfd_siginfo si;
+    bool stay = true;
+
+    while (read(r->signals, &si, sizeof si) == (ssize_t)sizeof si)
+        stay = stay && si.ssi_signo != SIGTERM;
+    return stay;
+}
+
+/* It is reaped later: until then its number is nobody else's. */
+static bool command_ended(const struct relay *r)
+{
+    siginfo_t si = {0};
+
+    return waitid(P_PID, (id_t)r->pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0 && si.si_pid != 0;
+}
 
 static bool send_all(int fd, const void *p, size_t n)
 {
@@ -123,6 +157,7 @@ static bool start_terminal(struct relay *r, const struct enter_spec *s, const ch
                            const char *const *argv)
 {
     char name[64], *end = NULL;
+    sigset_t was;
     int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     unsigned long rows = strtoul(size, &end, 10);
     unsigned long columns = *end == 'x' ? strtoul(end + 1, NULL, 10) : 0;
@@ -135,10 +170,13 @@ static bool start_terminal(struct relay *r, const struct enter_spec *s, const ch
     if (slave < 0 || (s->tenant.uid && fchown(slave, s->tenant.uid, s->tenant.gid) != 0))
         return false;
     r->terminal = true;
+    if (!signals_take(r, &was))
+        return false;
     r->pid = fork();
     if (r->pid < 0)
         return false;
     if (r->pid == 0) {
+        (void)sigprocmask(SIG_SETMASK, &was, NULL);
         (void)setsid();
         for (int i = 0; i < 3; i++)
             (void)dup2(slave, i);
@@ -158,14 +196,18 @@ static bool start_terminal(struct relay *r, const struct enter_spec *s, const ch
 static bool start(struct relay *r, const struct enter_spec *s, const char *const *argv)
 {
     int p[3][2];
+    sigset_t was;
 
     for (int i = 0; i < 3; i++)
         if (pipe2(p[i], O_CLOEXEC) != 0)
             return false;
+    if (!signals_take(r, &was))
+        return false;
     r->pid = fork();
     if (r->pid < 0)
         return false;
     if (r->pid == 0) {
+        (void)sigprocmask(SIG_SETMASK, &was, NULL);
         (void)setsid();
         (void)dup2(p[0][0], 0);
         (void)dup2(p[1][1], 1);
@@ -288,17 +330,23 @@ static void pass_input(struct relay *r)
     } while (r->n_from + r->n_wait != held);
 }
 
+/* True once nothing more is said, and the command has ended; false when it is not wanted any more:
+ * the agent, or the run, has ended. */
 static bool relay(struct relay *r, uint64_t id)
 {
     for (;;) {
         pass_input(r);
-        if (r->out[0] < 0 && r->out[1] < 0 && (!r->port || r->in < 0))
+        bool silent = r->out[0] < 0 && r->out[1] < 0;
+        if (silent && (r->port ? r->in < 0 : command_ended(r)))
             return true;
-        struct pollfd f[4] = {{.fd = r->sock, .events = r->n_from < sizeof r->from ? POLLIN : 0},
+        struct pollfd f[5] = {{.fd = r->sock, .events = r->n_from < sizeof r->from ? POLLIN : 0},
                               {.fd = r->out[0], .events = POLLIN},
                               {.fd = r->out[1], .events = POLLIN},
-                              {.fd = r->n_wait > 0 || r->in_eof ? r->in : -1, .events = POLLOUT}};
-        if (poll(f, 4, -1) < 0 && errno != EINTR)
+                              {.fd = r->n_wait > 0 || r->in_eof ? r->in : -1, .events = POLLOUT},
+                              {.fd = r->signals, .events = POLLIN}};
+        if (poll(f, 5, -1) < 0 && errno != EINTR)
+            return false;
+        if (f[4].revents && !signals_read(r))
             return false;
         if (f[0].revents && !from_agent(r))
             return false;
@@ -413,7 +461,7 @@ static int port_open(const struct runner_tree *t, unsigned port, int *ret)
 
 int attach_port(const char *socket_path, uint64_t id, const struct runner_tree *t, unsigned port)
 {
-    static struct relay r = {.in = -1, .out = {-1, -1}, .port = true};
+    static struct relay r = {.in = -1, .out = {-1, -1}, .signals = -1, .port = true};
     int fd = -1, why = port_open(t, port, &fd);
     const unsigned char none = 0;
 
@@ -446,7 +494,7 @@ static void kill_all(pid_t pid)
 int attach_exec(const char *socket_path, uint64_t id, const struct enter_spec *s,
                 const char *terminal, const char *const *argv)
 {
-    static struct relay r = {.in = -1, .out = {-1, -1}};
+    static struct relay r = {.in = -1, .out = {-1, -1}, .signals = -1};
     int status = 0;
 
     r.sock = dial(socket_path);

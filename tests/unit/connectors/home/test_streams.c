@@ -262,6 +262,27 @@ static void close_story(void)
     asked_close(s);
     until(process_gone);
     assert_int_equal(S.ends, 0);
+    /* also where nothing that it says can be heard any more */
+    s = sh("trap '' TERM HUP; echo $$; exec >&- 2>&-; while :; do sleep 0.1; done", false);
+    until_text("\n");
+    process_wanted = number_in_text();
+    (void)within(ended, 300);
+    assert_int_equal(S.ends, 0);
+    asked_close(s);
+    until(process_gone);
+}
+
+/* A run that ends sends SIGTERM to its helpers, too: a command that ignores it ends all the same. */
+static void helper_story(void)
+{
+    struct exec_session *s =
+        sh("trap '' TERM; echo $$; read x; kill -TERM $PPID; while :; do sleep 0.1; done", true);
+
+    until_text("\n");
+    process_wanted = number_in_text();
+    asked_input(s, "x\n", 2, false);
+    until(process_gone);
+    until(ended);
 }
 
 /* Much more than fits anywhere at once, and who is slow holds up nobody's memory. */
@@ -312,6 +333,8 @@ static void stories(const char *how)
     exec_story();
     terminal_story();
     close_story();
+    if (!strcmp(how, "searched")) /* in a namespace nobody sees its helper */
+        helper_story();
     slow_story();
     runner_end();
     assert_int_equal(runner_code, 143);
@@ -430,7 +453,7 @@ static void end_story(bool stopped)
     else
         put("go", "");
     until(gone);
-    assert_in_range(loop_now_ms(W.loop) - began, 0, 4000); /* not its grace, of a minute */
+    assert_in_range(loop_now_ms(W.loop) - began, 0, 50000); /* not its grace, of a minute */
     assert_int_equal(runner_code, stopped ? 3 : 4);
     assert_true(process_gone());
     assert_int_equal(S.ends, 1);
