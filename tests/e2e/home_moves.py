@@ -91,6 +91,7 @@ def saves_and_goes_on(p):
         done = p.cli("save", "asked", "-o", "json", check=False, timeout=60)
         p.check(f"request {n} to save and go on is answered", done.returncode == 0, done.stderr.strip()[-200:] if done.returncode else "")
         step = p.status("asked").get("checkpoint", {}).get("step")
+        wait_for(f"what its program says of save {n}", lambda: len(lines(log, "saved")) >= n, 60)  # it is told ahead of that
         p.check("by a checkpoint with the step that its program told", len(lines(log, "saved")) == n and
                 int(lines(log, "saved")[-1][1]) == step, f"{lines(log, 'saved')} {step}")
     log2 = submit(p, "unasked", "rack", checkpoint={"saveSignal": ""})
