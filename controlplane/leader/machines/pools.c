@@ -12,13 +12,15 @@
 
 #define WAITING_MAX 8 /* orders of one pool that its target has not answered yet */
 
-bool machine_paused(const struct farm_look *l, const char *class_, const char *zone)
+bool machine_paused(const struct farm_look *l, const char *pool, const char *class_,
+                    const char *zone)
 {
     const struct target_status *s = l->target->status;
 
     for (uint32_t i = 0; s && i < s->n_pauses; i++) {
         const struct target_pause *x = &s->pauses[i];
         bool hit = x->scope == BLAMES_TARGET ||
+                   (x->scope == BLAMES_POOL && strcmp(x->name, pool) == 0) ||
                    (x->scope == BLAMES_CLASS && strcmp(x->name, class_) == 0) ||
                    (x->scope == BLAMES_ZONE && strcmp(x->name, zone) == 0);
         if (hit && pause_holds(x, l->time))
@@ -175,7 +177,7 @@ static bool more_wanted(const struct farm_look *l, const struct machine_pool *p)
     int64_t most = s->limits ? s->limits->machines : 0;
 
     return h.wanted < p->count && h.waiting < WAITING_MAX && h.live < 2 * p->count &&
-           (!most || (int64_t)l->n < most) && !machine_paused(l, p->class_, p->zone) &&
+           (!most || (int64_t)l->n < most) && !machine_paused(l, p->name, p->class_, p->zone) &&
            !early(l, p) && !too_dear(l, p);
 }
 

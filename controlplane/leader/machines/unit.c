@@ -209,10 +209,19 @@ static void call_over(struct unit *u)
     u->farm->calls--;
 }
 
+/* That there is no room for another machine says nothing of runs on those that are there: the pool
+ * waits, and nobody else. Members of before know no such pause. */
+static bool blames_pool(const struct brain *b, const struct refusal *why)
+{
+    return (why->class_ == REFUSED_CAPACITY || why->class_ == REFUSED_QUOTA) &&
+           why->scope != BLAMES_WORKLOAD && root_feature_level(b->root) >= FEATURE_GIVEN;
+}
+
 static void refused(struct unit *u, const struct refusal *why, const struct err *err)
 {
     char text[ERR_TEXT_MAX] = "", name[sizeof why->name];
     struct brain *b = u->farm->brain;
+    const struct object *m = root_get(b->root, KIND_MACHINE, "", u->key);
     const struct object *target = root_get(b->root, KIND_TARGET, "", u->farm->target);
     struct target_pause pause = {.scope = why->scope ? why->scope : BLAMES_TARGET,
                                  .name = name,
@@ -225,6 +234,10 @@ static void refused(struct unit *u, const struct refusal *why, const struct err 
     str_copy(name, sizeof name, why->name);
     hide_controls(text);
     hide_controls(name);
+    if (m && blames_pool(b, why)) {
+        pause.scope = BLAMES_POOL;
+        str_copy(name, sizeof name, object_as(m, machine)->spec->pool);
+    }
     wait_longer(&u->wait_ms, loop_now_ms(b->loop), &u->retry_ms);
     if (why->class_ == REFUSED_CONFLICT) { /* it gives none under this key: another one is needed */
         unit_propose(u, MACHINE_STEP_RELEASE, "Conflict", "", NULL, NULL);
@@ -292,7 +305,7 @@ static void order(const struct farm_look *l, struct unit *u, const struct object
         f->list_due = true;
         return;
     }
-    if (machine_paused(l, s->class_, s->zone) || f->calls >= FARM_CALLS_MAX)
+    if (machine_paused(l, s->pool, s->class_, s->zone) || f->calls >= FARM_CALLS_MAX)
         return;
     order_of(l, o, &order_);
     u->asked_ms = l->now;

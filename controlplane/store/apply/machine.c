@@ -286,7 +286,7 @@ static int step_refused(struct txn *t, struct mstep *x)
     x->s->reason = x->c->reason;
     x->s->message = x->c->message;
     const struct object *o = root_get(t->w, KIND_TARGET, "", x->m->spec->target);
-    if (!x->c->pause || !o || x->c->pause->scope >= BLAMES_WORKLOAD)
+    if (!x->c->pause || !o || x->c->pause->scope == BLAMES_WORKLOAD)
         return 0;
     struct target_pause pause = *x->c->pause;
     struct target *b = target_edit(t, o);

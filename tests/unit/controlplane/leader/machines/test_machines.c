@@ -256,7 +256,8 @@ static void test_one_that_is_taken_back_is_replaced(void **state)
     farm_world_fini(&w);
 }
 
-static void test_a_refusal_pauses_its_zone(void **state)
+/* Not its zone, though the target names that: runs on machines that are there are not meant. */
+static void test_a_refusal_pauses_its_pool(void **state)
 {
     (void)state;
     begin(-1);
@@ -265,14 +266,14 @@ static void test_a_refusal_pauses_its_zone(void **state)
     farm_world_run(&w, 20000);
     assert_int_equal(farm_alive(&w), 1);
     assert_int_equal(target_status()->n_pauses, 1);
-    assert_int_equal(target_status()->pauses[0].scope, BLAMES_ZONE);
-    assert_string_equal(target_status()->pauses[0].name, "a");
+    assert_int_equal(target_status()->pauses[0].scope, BLAMES_POOL);
+    assert_string_equal(target_status()->pauses[0].name, "warm");
+    assert_int_equal(target_status()->pauses[0].refusal, REFUSED_CAPACITY);
     assert_true(w.orders < 14); /* further and further apart */
     assert_true(target_status()->machinesOrdered <= 3);
     unsigned orders = w.orders;
     struct machine_pool both[2] = {*farm_pool(&w, "warm", 3), *farm_pool(&w, "other", 1)};
     w.most = 0;
-    both[1].zone = "b"; /* which nobody blamed */
     farm_pools_set(&w, both, 2);
     farm_world_run(&w, 5000);
     assert_true(w.orders > orders);
@@ -394,7 +395,7 @@ int main(void)
         cmocka_unit_test(test_a_release_that_was_lost_is_sent_again),
         cmocka_unit_test(test_a_listing_that_broke_off_proves_nothing),
         cmocka_unit_test(test_one_that_is_taken_back_is_replaced),
-        cmocka_unit_test(test_a_refusal_pauses_its_zone),
+        cmocka_unit_test(test_a_refusal_pauses_its_pool),
         cmocka_unit_test(test_a_key_that_is_refused_for_good_is_let_go),
         cmocka_unit_test(test_none_is_ordered_above_the_cap),
         cmocka_unit_test(test_a_machine_of_no_log_is_reported_and_left_alone),
