@@ -41,6 +41,10 @@ bool machine_open(const struct object *o); /* a Machine that has not ended */
 bool machine_is_as(const struct machine_spec *s, const struct machine_pool *p);
 /* It is let go, or has ended: nothing is placed on its nodes any more. */
 bool machine_closing(const struct object *o);
+/* Its price is above the cap of its order, or is not to be compared with it; "": neither. */
+const char *machine_above_cap(const struct machine_spec *s, double price, const char *currency);
+/* A leader places nothing on its nodes: it is closing, or is let go once nothing runs there. */
+bool machine_shut(const struct object *o);
 /* True when a run is held on a node of it. Walks the nodes of its Target. */
 bool machine_held(const struct root *r, const struct object *o);
 int64_t machines_live(const struct target_status *s); /* of a Target; s may be NULL */

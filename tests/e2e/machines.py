@@ -95,6 +95,36 @@ class Rented(Callout):
         wait_for("it to go, too", lambda: not self.alive(), 30, 0.3)
         self.kept_books("all are gone")
 
+    def one_becomes_dearer_than_its_cap(self):
+        """What runs there stays; nothing new comes, though there is room, and it goes when that has ended."""
+        self.pools({"name": "warm", "count": 1, "maxPrice": 3, "currency": "EUR"})
+        self.there_are(1)
+        key, small = self.alive()[0], {"cpu": 1, "memory": "64Mi"}
+        self.work("first", ticks=100000, resources=small)
+        self.phase("first", "Running")
+        self.kill_server()
+        with open(self.path("state", "machines", f"{key}.json"), encoding="utf-8") as file:
+            machine = json.load(file)
+        with open(self.path("state", "machines", f"{key}.json"), "w", encoding="utf-8") as file:
+            json.dump({**machine, "price": 7}, file)
+        self.serve()
+
+        def told():
+            of = [c for m in self.machines() if m["metadata"]["name"] == key for c in m["status"]["conditions"] if c["type"] == "AsOrdered"]
+            return of and of[0]["reason"] == "PriceAboveCap"
+        wait_for("the hub to hear of its price", told, 60, 0.3)
+        self.work("second", resources=small)
+        self.go("second")
+        time.sleep(5)
+        self.check("nothing new is placed on it, and what runs there stays", self.status("second").get("phase") == "Queued"
+                   and self.status("first")["phase"] == "Running" and self.alive() == [key], self.status("second"))
+        self.cli("delete", "workload", "first", "--wait")
+        self.check("another one takes its place, for the work that waited", self.phase("second", "Succeeded", "Failed")["phase"] == "Succeeded"
+                   and key not in self.alive() and len(self.alive()) == 1, self.alive())
+        self.pools({"name": "warm", "count": 0})
+        wait_for("all to go", lambda: not self.alive(), 60, 0.3)
+        self.kept_books("after one was too dear")
+
     def answers_are_lost_and_late(self):
         for fault in ("lost", "late", "deaf", "500", "html"):
             before = len(self.rented())
@@ -169,8 +199,8 @@ def main():
         return 77
     folder, only = tempfile.mkdtemp(prefix="hanse-machines-"), os.environ.get("HANSE_ONLY", "")
     c, began = Rented(hanse, folder), time.monotonic()
-    parts = (Rented.a_pool_is_filled, Rented.work_runs_on_them, Rented.answers_are_lost_and_late, Rented.the_leader_dies_in_the_midst,
-             Rented.nobody_renews, Rented.they_end_early)
+    parts = (Rented.a_pool_is_filled, Rented.work_runs_on_them, Rented.one_becomes_dearer_than_its_cap,
+             Rented.answers_are_lost_and_late, Rented.the_leader_dies_in_the_midst, Rented.nobody_renews, Rented.they_end_early)
     try:
         for part in (Rented.begin, *[p for p in parts if only in p.__name__]):
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)

@@ -126,8 +126,6 @@ void farm_renew(const struct farm_look *l);
 
 /* ---- pools.c ---- */
 void farm_pools(const struct farm_look *l);
-/* Its price is above the cap of its order, or is not to be compared with it; "": neither. */
-const char *unit_above_cap(const struct machine_spec *s, double price, const char *currency);
 /* Something that it refused to such an order is not over yet. */
 bool machine_paused(const struct farm_look *l, const char *pool, const char *class_,
                     const char *zone);

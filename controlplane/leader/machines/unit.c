@@ -58,19 +58,10 @@ void unit_told(struct unit *u, const struct machine_seen *m)
     hide_controls(t->message);
 }
 
-const char *unit_above_cap(const struct machine_spec *s, double price, const char *currency)
-{
-    if (s->maxPrice <= 0 || price <= 0)
-        return "";
-    if (*s->currency && *currency && strcmp(s->currency, currency) != 0)
-        return "OtherCurrency";
-    return price > s->maxPrice ? "PriceAboveCap" : "";
-}
-
 /* What is not as it was ordered, as a sentence; "": all is. */
 static void differs(const struct told *t, const struct machine_spec *s, char text[300])
 {
-    const char *cap = unit_above_cap(s, t->price, t->currency);
+    const char *cap = machine_above_cap(s, t->price, t->currency);
     bool class_ = *s->class_ && *t->class_ && strcmp(s->class_, t->class_) != 0;
     bool gpus = s->gpus && t->gpus && s->gpus != t->gpus;
     bool zone = *s->zone && *t->zone && strcmp(s->zone, t->zone) != 0;
@@ -128,7 +119,7 @@ static struct machine_status status_of(const struct farm_look *l, const struct u
     if (!t->any)
         return x;
     const struct machine_spec *spec = object_as(o, machine)->spec;
-    const char *cap = unit_above_cap(spec, t->price, t->currency);
+    const char *cap = machine_above_cap(spec, t->price, t->currency);
     differs(t, spec, text);
     x.conditions[x.n_conditions++] =
         (struct condition){.type = "AsOrdered",
@@ -359,7 +350,7 @@ static const char *let_go_for(const struct farm_look *l, const struct unit *u,
     if (m->status->phase == MACHINE_IS_ORDERED)
         return "";
     return gone(l, u, o) ? "NotListed"
-                         : unit_above_cap(m->spec, m->status->price, m->status->currency);
+                         : machine_above_cap(m->spec, m->status->price, m->status->currency);
 }
 
 void unit_look(const struct farm_look *l, struct unit *u, const struct object *o)

@@ -51,15 +51,16 @@ static void workload_hold(struct brain *b, const struct object *o)
     preempt_nominee(b, o);
 }
 
-static bool on_closing_machine(struct brain *b, const struct object *o)
+static bool on_shut_machine(struct brain *b, const struct object *o)
 {
     const char *machine = object_as(o, node)->spec->machine;
 
-    return *machine && machine_closing(root_get(b->root, KIND_MACHINE, "", machine));
+    return *machine && machine_shut(root_get(b->root, KIND_MACHINE, "", machine));
 }
 
 /* A node on which something runs that the state cannot answer for takes nothing new: what its
- * devices are used for is not known. Nor does one whose machine is let go. */
+ * devices are used for is not known. Nor does one whose machine is let go,
+ * or would be if nothing ran there. */
 void scheduler_node(struct brain *b, const struct object *o)
 {
     AUTO_ARENA a = arena_create(0);
@@ -67,7 +68,7 @@ void scheduler_node(struct brain *b, const struct object *o)
     if (!b->pool)
         return;
     if (!orphan_on_node(b, object_as(o, node)->spec->target, o->meta->name) &&
-        !on_closing_machine(b, o)) {
+        !on_shut_machine(b, o)) {
         pool_put(b->pool, o);
         scheduler_want(b);
         return;
@@ -100,7 +101,7 @@ static bool machine_nodes_each(const struct object *o, void *arg)
     return true;
 }
 
-/* It is let go from now on: its nodes take nothing new. */
+/* Its nodes take nothing new from now on, or do again. */
 static void machine_follow(struct brain *b, const struct object *before, const struct object *after)
 {
     const struct object *o = after ? after : before;
@@ -108,7 +109,7 @@ static void machine_follow(struct brain *b, const struct object *before, const s
     struct machine_nodes x = {b, o, strlen(target)};
     AUTO_ARENA a = arena_create(0);
 
-    if (before && machine_closing(before) != machine_closing(after))
+    if (before && machine_shut(before) != machine_shut(after))
         root_scan(b->root, KIND_NODE, NULL, "", arena_printf(a, "%s.", target), machine_nodes_each,
                   &x);
 }

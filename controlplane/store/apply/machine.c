@@ -38,6 +38,23 @@ bool machine_closing(const struct object *o)
                  *object_as(o, machine)->status->release);
 }
 
+const char *machine_above_cap(const struct machine_spec *s, double price, const char *currency)
+{
+    if (s->maxPrice <= 0 || price <= 0)
+        return "";
+    if (*s->currency && *currency && strcmp(s->currency, currency) != 0)
+        return "OtherCurrency";
+    return price > s->maxPrice ? "PriceAboveCap" : "";
+}
+
+bool machine_shut(const struct object *o)
+{
+    const struct machine *m = o ? object_as(o, machine) : NULL;
+
+    return m && (machine_closing(o) ||
+                 *machine_above_cap(m->spec, m->status->price, m->status->currency));
+}
+
 struct held {
     const struct root *r;
     const char *target, *key;
