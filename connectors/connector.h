@@ -245,6 +245,10 @@ struct exec_session; /* the driver owns it; sink.end and exec_close end it */
  * A delta says in `since` on which revision it builds: that of the listing or delta that came last
  * in this session. It is one page, and neither first nor last. Where it builds on another one, the
  * caller takes nothing of it and asks for inventory(). */
+struct node_refused {
+    const char *name; /* "TARGET.NODE"; "": it cannot be read either */
+    const char *why;  /* a sentence, which need not name the node */
+};
 struct inventory_page {
     const struct node *nodes; /* named "TARGET.NODE"; each as it is now, whole */
     size_t n;
@@ -254,6 +258,9 @@ struct inventory_page {
     const char *since;    /* "": this is a page of a listing */
     bool first, last;
     bool lacks; /* some nodes of this page could not be read: its listing removes none */
+    /* Those of them of which it is known why, once each; people are told. */
+    const struct node_refused *refused;
+    size_t n_refused;
 };
 /* A whole listing of so many nodes on one page, after which no delta can follow. */
 #define INVENTORY_ALL(v, count)                                                                    \

@@ -72,15 +72,14 @@ static cJSON *node_document(const struct callout *c, cJSON *from)
 /* A device without a number would be taken for the first one. */
 static int devices_check(const cJSON *from, struct err *err)
 {
-    const cJSON *g, *name = cJSON_GetObjectItemCaseSensitive(from, "name");
+    const cJSON *g;
 
     cJSON_ArrayForEach(g, cJSON_GetObjectItemCaseSensitive(from, "gpus"))
     {
         if (!cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(g, "index")))
             return err_set(err, E_INVALID,
-                           "node %.100s: a GPU without an index: those whose numbers are not known "
-                           "are told in \"counted\": [{\"class\": \"h100\", \"count\": 8}]",
-                           cJSON_IsString(name) ? name->valuestring : "");
+                           "a GPU without an index: those whose numbers are not known are told in "
+                           "\"counted\": [{\"class\": \"h100\", \"count\": 8}]");
     }
     return 0;
 }
@@ -115,7 +114,28 @@ static int node_take(struct callout_call *k, cJSON *from, struct arena *a, struc
 }
 
 /* Those that cannot be read are left out, as if nothing was told of them: what the state has of
- * them stays, and nothing is taken away by this listing. */
+ * them stays, and nothing is taken away by this listing. People hear of them, and why. */
+static void node_refuse(const struct callout *c, const char *name, const struct err *why,
+                        struct arena *a, struct inventory_page *ret)
+{
+    struct node_refused *r = &((struct node_refused *)ret->refused)[ret->n_refused++];
+
+    const char *full = *name ? arena_printf(a, "%s.%.255s", c->base.target, name) : NULL;
+    const char *text = arena_strdup(a, why->text);
+    ret->lacks = true;
+    *r = (struct node_refused){full ? full : "", text ? text : ""};
+    log_event(LOG_WARN, "callout.node_refused",
+              LOG_FIELDS({"node", log_str(r->name)}, {"why", log_str(why->text)}));
+}
+
+static const char *node_name(const cJSON *node, struct arena *a)
+{
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(node, "name");
+
+    const char *copy = cJSON_IsString(name) ? arena_strdup(a, name->valuestring) : NULL;
+
+    return copy ? copy : "";
+}
 
 static int nodes_take(struct callout_call *k, const struct callout_nodes *page, struct arena *a,
                       struct inventory_page *ret, struct err *err)
@@ -125,12 +145,14 @@ static int nodes_take(struct callout_call *k, const struct callout_nodes *page, 
     const char **removed = arena_array(a, const char *, page->n_removed + 1);
     int rc = 0;
 
-    if (!nodes || !removed) {
+    ret->refused = arena_array(a, struct node_refused, (size_t)cJSON_GetArraySize(list) + 1);
+    if (!nodes || !removed || !ret->refused) {
         cJSON_Delete(list);
         return err_set(err, E_TOOLARGE, "a page of nodes that has no room in memory");
     }
     while (rc == 0 && list && list->child) {
         cJSON *node = cJSON_DetachItemFromArray(list, 0);
+        const char *name = node_name(node, a);
         int good;
 
         if (cJSON_IsObject(node)) {
@@ -141,12 +163,10 @@ static int nodes_take(struct callout_call *k, const struct callout_nodes *page, 
         }
         if (rc < 0)
             break;
-        if (good == 0) {
+        if (good == 0)
             ret->n++;
-        } else {
-            ret->lacks = true;
-            log_err(LOG_WARN, "callout.node_refused", err);
-        }
+        else
+            node_refuse(k->c, name, err, a, ret);
     }
     cJSON_Delete(list);
     for (uint32_t i = 0; rc == 0 && i < page->n_removed; i++) {

@@ -72,7 +72,8 @@ static const struct record_field facts_fields[] = {
     FACT(12, W_BOOL, reach_told), FACT(13, W_BOOL, reachable), FACT(14, W_STR, why),
     FACT(15, W_BOOL, complete), FACT(16, W_BOOL, gone), FACT(17, W_BOOL, noticed),
     FACT(40, W_STR, agent), FACT(41, W_STR, rival), FACT(42, W_STR, part),
-    FACT(43, W_BOOL, part_reached), FACT(44, W_STR, part_why), FACT(45, W_STR, denies)};
+    FACT(43, W_BOOL, part_reached), FACT(44, W_STR, part_why), FACT(45, W_STR, denies),
+    FACT(46, W_BOOL, refused_told), FACT(47, W_STR, refused)};
 #undef FACT
 static const struct record_field member_fields[] = {
     HEAD(member_cmd),

@@ -9,6 +9,7 @@
 #include "policy/policy.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static void put(struct tree **t, struct slice key, const void *v)
 {
@@ -226,7 +227,10 @@ static void index_node(struct root *w, const struct object *o, int sign)
                            sign * counted_many(&s->counted[i]));
 }
 
-/* What a Target's status says of its nodes. */
+/* ---- what a Target's status says of its nodes ---- */
+#define TARGET_CLASS_MAX 200 /* longer names are counted under TARGET_CLASS_ODD */
+#define TARGET_CLASS_ODD "\1"
+
 static void index_target_nodes(struct root *w, const struct object *o, int sign)
 {
     const struct node *n = o ? object_as(o, node) : NULL;
@@ -256,6 +260,98 @@ static void index_target_nodes(struct root *w, const struct object *o, int sign)
                  strlen(c->class_) > TARGET_CLASS_MAX ? TARGET_CLASS_ODD : c->class_);
         root_count_add(&w->target_nodes, key_slice(&k), sign * counted_healthy(c));
     }
+}
+
+#define CLASSES_TOLD 64 /* in a Target's status */
+
+static void count_class(struct class_count *list, uint32_t *n, const char *class_, int64_t many)
+{
+    for (uint32_t i = 0; i < *n; i++)
+        if (strcmp(list[i].class_, class_) == 0) {
+            list[i].total += many;
+            return;
+        }
+    if (*n < CLASSES_TOLD && many)
+        list[(*n)++] = (struct class_count){.class_ = class_, .total = many};
+}
+
+static int by_class(const void *a, const void *b)
+{
+    return strcmp(((const struct class_count *)a)->class_, ((const struct class_count *)b)->class_);
+}
+
+struct totals {
+    const char *target;
+    struct arena *a;
+    struct key prefix; /* target \0 */
+    struct target_status *s;
+    bool too_many; /* to be told from the nodes */
+};
+
+/* Without the index of a target's devices: where it has more classes than are told, those count
+ * that come first on its nodes. */
+static bool walk_each(const struct object *o, void *arg)
+{
+    const struct node *n = object_as(o, node);
+    struct totals *x = arg;
+    struct target_status *s = x->s;
+    size_t prefix = strlen(x->target);
+
+    if (strncmp(o->meta->name, x->target, prefix) != 0 || o->meta->name[prefix] != '.')
+        return false;
+    if (strcmp(n->spec->target, x->target) != 0 ||
+        (n->status && n->status->health && n->status->health != HEALTH_READY))
+        return true;
+    for (uint32_t j = 0; j < n->spec->n_gpus; j++) {
+        const struct gpu *g = &n->spec->gpus[j];
+
+        if (*g->class_ && (!g->health || g->health == HEALTH_READY))
+            count_class(s->gpus, &s->n_gpus, g->class_, 1);
+    }
+    for (uint32_t j = 0; j < n->spec->n_counted; j++)
+        if (*n->spec->counted[j].class_)
+            count_class(s->gpus, &s->n_gpus, n->spec->counted[j].class_,
+                        counted_healthy(&n->spec->counted[j]));
+    return true;
+}
+
+static bool totals_each(struct slice key, const void *value, void *arg)
+{
+    const struct count_box *count = value;
+    struct totals *x = arg;
+    struct target_status *s = x->s;
+
+    if (key.n < x->prefix.n || memcmp(key.p, x->prefix.p, x->prefix.n) != 0)
+        return false;
+    const char *class_ =
+        arena_strndup(x->a, (const char *)key.p + x->prefix.n, key.n - x->prefix.n);
+    if (!*class_) {
+        s->nodes = count->n;
+        return true;
+    }
+    if (s->n_gpus == CLASSES_TOLD || strcmp(class_, TARGET_CLASS_ODD) == 0) {
+        x->too_many = true;
+        return false;
+    }
+    s->gpus[s->n_gpus++] = (struct class_count){.class_ = class_, .total = count->n};
+    return true;
+}
+
+void root_target_count(const struct root *r, const char *target, struct arena *a,
+                       struct target_status *s)
+{
+    struct totals x = {.target = target, .a = a, .s = s};
+
+    s->nodes = 0;
+    s->gpus = arena_array(a, struct class_count, CLASSES_TOLD);
+    s->n_gpus = 0;
+    key_pair(&x.prefix, target, "");
+    tree_scan(r->target_nodes, key_slice(&x.prefix), totals_each, &x);
+    if (x.too_many) {
+        s->n_gpus = 0;
+        root_scan(r, KIND_NODE, NULL, "", arena_printf(a, "%s.", target), walk_each, &x);
+    }
+    qsort(s->gpus, s->n_gpus, sizeof *s->gpus, by_class);
 }
 
 static void owner_key(struct key *k, const char *uid, const struct object *o)

@@ -377,18 +377,18 @@ struct migrate_cmd {
     enum move_phase outcome; /* ABORT: MP_FAILED or MP_CANCELLED */
     char reason[128], message[1024];
 };
-
 struct facts_cmd {
     struct command_head head;
     char target[256], session[64];
     bool reach_told, reachable;
     char why[256];
-    /* with reach_told, from FEATURE_GRANTS on. agent: the agent that speaks for the target; rival:
-     * why another agent was turned away; denies: what it told and took back; "": nothing */
-    char agent[64], rival[512], denies[512];
+    /* with reach_told, from FEATURE_GRANTS on. agent: the agent that speaks for it; rival: why
+     * another was turned away; denies: what it told and took back; "": nothing. refused, where
+     * refused_told (from FEATURE_COUNTS on): of its nodes that cannot be read, "": all can */
+    char agent[64], rival[512], denies[512], refused[512];
     /* Of a Target with spec.agents: the part whose agent that is, and why it is away; "": none. */
     char part[64], part_why[256];
-    bool part_reached;
+    bool part_reached, refused_told;
     bool complete; /* nodes that are not listed are gone */
     bool gone; /* from FEATURE_GRANTS on: the listed nodes are gone; they have only metadata.name */
     /* Likewise: they have only that and status.notice, whose deadline is a span in ms from the

@@ -164,8 +164,6 @@ struct root {
     struct tree *load;          /* queue \0 "waits" or "holds" → count_box: workloads */
     struct tree *class_gpus;    /* class → count_box: devices on all nodes */
     struct tree *target_nodes; /* target \0 → count_box: nodes; target \0 class → ready devices */
-#define TARGET_CLASS_MAX 200   /* longer names are counted under TARGET_CLASS_ODD */
-#define TARGET_CLASS_ODD "\1"
     uint64_t dead_due;       /* entries of `dead` that do not wait */
     struct tree *ns_live;    /* namespace → count_box: workloads that may run outside */
     struct tree *moves;      /* ns \0 name → object: Migrations that have not ended */
@@ -203,6 +201,8 @@ bool root_hold_fits(const struct root *r, const struct placement *own, const str
 int64_t root_count_of(const struct tree *t, struct slice key);
 void root_count_add(struct tree **t, struct slice key, int64_t n); /* a sum of 0 is removed */
 int64_t root_mig_held(const struct root *r, const char *node, int64_t device, const char *profile);
+void root_target_count(const struct root *r, const char *target, struct arena *a,
+                       struct target_status *s);
 int64_t root_counted_held(const struct root *r, const char *node, const char *class_);
 
 /* ---- requests: request.c ---- */

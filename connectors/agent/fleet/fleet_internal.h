@@ -21,6 +21,8 @@ struct fleet_part { /* one of spec.agents */
     char revision[64];
     char **names; /* that it named; owned */
     size_t n_names;
+    char **refused; /* that could not be read, since a listing of which all could be; owned */
+    size_t n_refused;
     struct notice *notices; /* that it told last; owned */
     size_t n_notices;
     bool notices_told;

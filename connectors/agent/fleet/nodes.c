@@ -26,22 +26,21 @@ static void base_tell(struct fleet *f)
                 .revision = revision, .since = "", .first = true, .last = true, .lacks = true});
 }
 
-static void delta_tell(struct fleet *f, const struct node *nodes, size_t n,
-                       const char *const *removed, size_t n_removed)
+/* p: its nodes, those that are gone, and those that could not be read. */
+static void delta_tell(struct fleet *f, const struct inventory_page *p)
 {
+    struct inventory_page delta = *p;
     char since[32], revision[32];
 
     base_tell(f);
-    if (!n && !n_removed)
+    if (!p->n && !p->n_removed && !p->n_refused)
         return;
     (void)snprintf(since, sizeof since, "%llu", (unsigned long long)f->revision);
     (void)snprintf(revision, sizeof revision, "%llu", (unsigned long long)++f->revision);
-    told(f, &(const struct inventory_page){.nodes = nodes,
-                                           .n = n,
-                                           .removed = removed,
-                                           .n_removed = n_removed,
-                                           .revision = revision,
-                                           .since = since});
+    delta.since = since;
+    delta.revision = revision;
+    delta.first = delta.last = false;
+    told(f, &delta);
 }
 
 /* ---- the listing of one part ---- */
@@ -52,6 +51,33 @@ static void names_clear(struct fleet_part *p)
     mem_free(p->names);
     p->names = NULL;
     p->n_names = 0;
+}
+
+static void refused_clear(struct fleet_part *p)
+{
+    for (size_t i = 0; i < p->n_refused; i++)
+        mem_free(p->refused[i]);
+    mem_free(p->refused);
+    p->refused = NULL;
+    p->n_refused = 0;
+}
+
+static bool refused_has(const struct fleet_part *p, const char *name)
+{
+    for (size_t i = 0; i < p->n_refused; i++)
+        if (strcmp(p->refused[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void refused_add(struct fleet_part *p, const struct inventory_page *page)
+{
+    if (!page->n_refused || p->n_refused + page->n_refused > LIMIT_TARGET_NODES)
+        return;
+    p->refused = mem_realloc(p->refused, (p->n_refused + page->n_refused) * sizeof *p->refused);
+    for (size_t i = 0; i < page->n_refused; i++)
+        if (!refused_has(p, page->refused[i].name))
+            p->refused[p->n_refused++] = mem_strdup(page->refused[i].name);
 }
 
 static int by_name(const void *a, const void *b)
@@ -88,7 +114,8 @@ static void gone_each(void *arg, const struct node *n)
     g->v[g->n++] = arena_strdup(g->a, name);
 }
 
-/* The listing is whole: what the state has of this part beside it is gone. */
+/* The listing is whole: what the state has of this part beside it is gone, and so is what could not
+ * be read before, of which the state may have nothing. */
 static void listing_ended(struct fleet_part *p)
 {
     const struct connector_env *e = &p->fleet->base.env;
@@ -99,10 +126,17 @@ static void listing_ended(struct fleet_part *p)
     p->listed = true;
     if (p->lacks || !e->nodes)
         return;
-    g.v = arena_array(a, const char *, LIMIT_TARGET_NODES);
-    qsort(p->names, p->n_names, sizeof *p->names, by_name);
+    g.v = arena_array(a, const char *, LIMIT_TARGET_NODES + p->n_refused);
+    if (p->n_names)
+        qsort(p->names, p->n_names, sizeof *p->names, by_name);
     e->nodes(e->arg, p->prefix, gone_each, &g);
-    delta_tell(p->fleet, NULL, 0, g.v, g.n);
+    for (size_t i = 0; i < p->n_refused; i++) {
+        const char *name = p->refused[i];
+        if (!p->n_names || !bsearch(&name, p->names, p->n_names, sizeof *p->names, by_name))
+            g.v[g.n++] = name;
+    }
+    delta_tell(p->fleet, &(const struct inventory_page){.removed = g.v, .n_removed = g.n});
+    refused_clear(p);
 }
 
 /* They belong to the target, and not to the part by whose name the agent knows it. */
@@ -148,7 +182,10 @@ void fleet_part_nodes(void *arg, const struct inventory_page *page)
     }
     if (!delta && !p->open)
         return;
-    delta_tell(p->fleet, nodes_ours(p->fleet, page, a), page->n, page->removed, page->n_removed);
+    refused_add(p, page);
+    struct inventory_page ours = *page;
+    ours.nodes = nodes_ours(p->fleet, page, a);
+    delta_tell(p->fleet, &ours);
     if (delta) {
         str_copy(p->revision, sizeof p->revision, page->revision);
         return;
@@ -224,7 +261,7 @@ static void away_tell(struct fleet_part *p)
     x.v = arena_array(a, struct node, LIMIT_TARGET_NODES);
     (void)snprintf(x.reason, sizeof x.reason, "agent %.63s of its target is away", p->name);
     e->nodes(e->arg, p->prefix, away_each, &x);
-    delta_tell(p->fleet, x.v, x.n, NULL, 0);
+    delta_tell(p->fleet, &(const struct inventory_page){.nodes = x.v, .n = x.n});
 }
 
 /* The state may lag behind what was told of them, so it is looked at again and again. */
@@ -308,6 +345,7 @@ void fleet_part_notices(void *arg, const struct notice *v, size_t n)
 void fleet_nodes_drop(struct fleet_part *p)
 {
     names_clear(p);
+    refused_clear(p);
     mem_free(p->notices);
     p->notices = NULL;
     p->n_notices = 0;

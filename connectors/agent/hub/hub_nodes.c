@@ -13,8 +13,21 @@ static bool name_is_own(const struct hub *h, const char *name)
     return strncmp(name, h->base.target, prefix) == 0 && name[prefix] == '.';
 }
 
+static void node_refuse(struct inventory_page *ret, const cJSON *node, const char *why,
+                        struct arena *a)
+{
+    struct node_refused *r = &((struct node_refused *)ret->refused)[ret->n_refused++];
+    const cJSON *meta = cJSON_GetObjectItemCaseSensitive(node, "metadata");
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(meta, "name");
+
+    const char *copy = cJSON_IsString(name) ? arena_strdup(a, name->valuestring) : NULL;
+    const char *text = arena_strdup(a, why);
+    *r = (struct node_refused){copy ? copy : "", text ? text : ""};
+    ret->lacks = true;
+}
+
 /* Nodes that cannot be read, are not its own, or count devices, which agents pick by number, are
- * left out: ret->lacks. The log hears of the first of them. */
+ * left out, and people hear why. The log hears of the first of them. */
 static int nodes_read(const struct hub *h, const cJSON *list, struct arena *a,
                       struct inventory_page *ret, struct err *err)
 {
@@ -26,13 +39,16 @@ static int nodes_read(const struct hub *h, const cJSON *list, struct arena *a,
         return err_set(err, E_TOOLARGE, "a page of %d nodes; a target has at most %d", count,
                        LIMIT_TARGET_NODES);
     struct node *nodes = arena_array(a, struct node, (size_t)count + 1);
+    ret->refused = arena_array(a, struct node_refused, (size_t)count + 1);
+    if (!nodes || !ret->refused)
+        return err_set(err, E_TOOLARGE, "a page of nodes that has no room in memory");
     cJSON_ArrayForEach(n, list)
     {
         void *body;
-        if (!nodes || body_from_json(&schema_node, n, 0, a, &body, &why) < 0) {
-            if (nodes && !ret->lacks)
+        if (body_from_json(&schema_node, n, 0, a, &body, &why) < 0) {
+            if (!ret->lacks)
                 log_err(LOG_WARN, "agent.node_refused", &why);
-            ret->lacks = true;
+            node_refuse(ret, n, why.text, a);
             continue;
         }
         const struct node *v = body;
@@ -40,7 +56,8 @@ static int nodes_read(const struct hub *h, const cJSON *list, struct arena *a,
             strcmp(v->spec->target, h->base.target) == 0 && name_is_own(h, v->metadata->name))
             nodes[ret->n++] = *v;
         else
-            ret->lacks = true;
+            node_refuse(ret, n, "it is no node of this agent, or counts devices without numbers",
+                        a);
     }
     ret->nodes = nodes;
     return 0;

@@ -34,7 +34,7 @@ static void facts_answered(void *arg, const struct result *r, const struct err *
         return;
     if (err || r->code) {
         f->again = true;
-        t->told = false;
+        t->told = f->refused_told = false;
         site_agents_again(t);
         listing_forget(&f->nodes);
         log_event(
@@ -50,11 +50,23 @@ static void facts_answered(void *arg, const struct result *r, const struct err *
         timer_start(&t->facts_timer, FACTS_EVERY_MS);
 }
 
+/* Nodes that cannot be read are told once it is known which, and while it is, whenever they become
+ * others. */
+static bool refused_due(const struct site *t)
+{
+    const struct site_facts *f = &t->facts;
+    char now[sizeof f->told_refused];
+
+    return root_feature_level(t->brain->root) >= FEATURE_COUNTS &&
+           listing_refused(&f->nodes, now, sizeof now) &&
+           (!f->refused_told || strcmp(now, f->told_refused) != 0);
+}
+
 bool site_facts_differ(const struct site *t)
 {
     return t->told_reachable != t->reachable || strcmp(t->told_agent, t->agent) != 0 ||
            strcmp(t->told_rival, t->rival) != 0 || strcmp(t->told_denies, t->denies) != 0 ||
-           site_agent_due(t);
+           refused_due(t) || site_agent_due(t);
 }
 
 enum facts_kind { FACTS_SOME, FACTS_ALL, FACTS_GONE, FACTS_NOTICED };
@@ -87,6 +99,11 @@ static void facts_propose(struct site *t, struct node *nodes, size_t n, enum fac
         str_copy(c.facts.denies, sizeof c.facts.denies, t->denies);
         if (part)
             site_agent_fill(part, &c.facts);
+    }
+    if (refused_due(t)) {
+        t->facts.refused_told = c.facts.refused_told =
+            listing_refused(&t->facts.nodes, c.facts.refused, sizeof c.facts.refused);
+        str_copy(t->facts.told_refused, sizeof t->facts.told_refused, c.facts.refused);
     }
     t->facts.proposing = true;
     t->facts.keeps = true; /* to be looked at */
@@ -249,6 +266,8 @@ static void facts_next(struct site *t)
         gone_tell(t);
     if (!t->facts.proposing && t->facts.notices.due)
         notices_tell(t);
+    if (!t->facts.proposing && refused_due(t))
+        facts_propose(t, NULL, 0, FACTS_SOME);
 }
 
 /* Goes on where it was, tells reach, and asks again for an inventory that was lost on its way. */

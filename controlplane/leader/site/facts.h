@@ -13,6 +13,8 @@ struct site_facts {
     bool again;           /* something was lost: ask for the inventory anew */
     bool keeps;           /* the state may have nodes that are kept for what is held on them */
     struct site_notices notices;
+    bool refused_told; /* of nodes that cannot be read the state was told: told_refused */
+    char told_refused[512];
 };
 
 void site_facts_init(struct site *t);

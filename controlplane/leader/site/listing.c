@@ -98,6 +98,78 @@ static void told_purge(struct listing *l, bool due)
     }
 }
 
+/* ---- nodes that cannot be read ---- */
+static void refusal_drop(struct listing *l, struct unreadable *r)
+{
+    list_remove(&r->link);
+    index_remove(&l->refused_by_name, &r->by_name);
+    l->n_refused--;
+    mem_free(r->why);
+    mem_free(r);
+}
+
+static struct unreadable *refusal_find(const struct listing *l, const char *name)
+{
+    struct indexed *e = index_find(&l->refused_by_name, name);
+
+    return e ? container_of(e, struct unreadable, by_name) : NULL;
+}
+
+/* Beyond LIMIT_TARGET_NODES they are not counted. */
+static void refusal_add(struct listing *l, const struct node_refused *n)
+{
+    size_t size = strnlen(n->name, 253) + 1;
+    struct unreadable *r;
+
+    if (size > 253)
+        return;
+    if (!(r = refusal_find(l, n->name))) {
+        if (l->n_refused >= LIMIT_TARGET_NODES)
+            return;
+        r = mem_zalloc(sizeof *r + size);
+        memcpy(r->name, n->name, size);
+        r->by_name.key = r->name;
+        index_add(&l->refused_by_name, &r->by_name);
+        list_push(&l->refused, &r->link);
+        l->n_refused++;
+    }
+    mem_free(r->why);
+    r->why = mem_strdup(n->why);
+    r->listing = l->number;
+}
+
+/* It was told as one that can be read, or is gone. */
+static void refusal_over(struct listing *l, const char *name)
+{
+    struct unreadable *r = l->n_refused ? refusal_find(l, name) : NULL;
+
+    if (r)
+        refusal_drop(l, r);
+}
+
+/* Those that the newest listing did not refuse. */
+static void refusals_purge(struct listing *l, bool all)
+{
+    list_for_each_safe (it, tmp, &l->refused) {
+        struct unreadable *r = container_of(it, struct unreadable, link);
+        if (all || r->listing != l->number)
+            refusal_drop(l, r);
+    }
+}
+
+bool listing_refused(const struct listing *l, char *out, size_t size)
+{
+    const struct unreadable *first =
+        l->n_refused ? container_of(l->refused.next, struct unreadable, link) : NULL;
+
+    *out = '\0';
+    if (first)
+        (void)snprintf(out, size, "%zu node%s cannot be read and %s left out: %.100s%s%.300s",
+                       l->n_refused, l->n_refused == 1 ? "" : "s", l->n_refused == 1 ? "is" : "are",
+                       first->name, *first->name ? ": " : "", first->why);
+    return first || l->listed;
+}
+
 /* ---- what is told of it ---- */
 /* GPUs of other numbers than places can have (store, struct node_usage), or NULL. */
 static const struct gpu *gpu_beyond(const struct node_spec *s)
@@ -224,6 +296,8 @@ static void listing_begin(struct listing *l)
 static void listing_end(struct listing *l, const char *revision)
 {
     str_copy(l->revision, sizeof l->revision, revision);
+    refusals_purge(l, false);
+    l->listed = true;
     if (l->lacks) {
         l->stage = LISTING_NONE;
         return;
@@ -254,8 +328,13 @@ int listing_take(struct listing *l, const struct inventory_page *p, bool told_ag
         struct node_told *d = told_find(l, p->removed[i]);
         if (d)
             told_leaves(l, d);
+        refusal_over(l, p->removed[i]);
     }
+    for (size_t i = 0; i < p->n_refused; i++)
+        refusal_add(l, &p->refused[i]);
     for (size_t i = 0; i < p->n; i++) {
+        if (p->nodes[i].metadata)
+            refusal_over(l, p->nodes[i].metadata->name);
         int r = node_take(l, &p->nodes[i], told_again, &b, &why);
         if (r < 0 && rc == 0) {
             rc = r;
@@ -327,10 +406,12 @@ void listing_init(struct listing *l)
     list_init(&l->told);
     list_init(&l->due);
     list_init(&l->leaves);
+    list_init(&l->refused);
 }
 
 void listing_fini(struct listing *l)
 {
     list_for_each_safe (it, tmp, &l->told)
         told_free(l, container_of(it, struct node_told, link));
+    refusals_purge(l, true);
 }

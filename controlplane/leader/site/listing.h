@@ -26,9 +26,18 @@ struct node_told {           /* the newest word of a node */
     size_t n;
     char name[];
 };
+struct unreadable { /* a node that could not be read when it was told last */
+    struct list link;
+    struct indexed by_name;
+    uint64_t listing; /* number of the listing that, or a delta since, refused it last */
+    char *why;        /* owned */
+    char name[];
+};
 struct listing {
-    struct list told, due, leaves;
-    void *by_name; /* index of told */
+    struct list told, due, leaves, refused;
+    void *by_name, *refused_by_name; /* indexes of told, of refused */
+    size_t n_refused;
+    bool listed; /* a listing has come to its end: nodes that are not refused can be read */
     size_t n_told, n_due, n_leaves, due_bytes;
     uint64_t number; /* of the newest listing */
     size_t n_named;  /* nodes that it has named, and deltas since */
@@ -57,6 +66,9 @@ void listing_done(struct listing *l);
 const struct node_told *listing_due(const struct listing *l);
 const struct node_told *listing_leaves(const struct listing *l);
 void listing_pop(struct listing *l, const struct node_told *d);
+/* What people are to be told of nodes that cannot be read; "": there are none. False: it cannot be
+ * told yet, since no listing has come to its end. */
+bool listing_refused(const struct listing *l, char *out, size_t size);
 /* True when the newest listing, or a delta since, has named that node. */
 bool listing_names(const struct listing *l, const char *name);
 

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #define LACKS_TOLD 16
-#define CLASSES_TOLD 64 /* in a Target's status */
 
 struct facts {
     const struct facts_cmd *c;
@@ -258,22 +257,6 @@ static void drop_unlisted(struct txn *t, struct facts *f)
 }
 
 /* ---- the target's status ---- */
-static void count_class(struct class_count *list, uint32_t *n, const char *class_, int64_t many)
-{
-    for (uint32_t i = 0; i < *n; i++)
-        if (strcmp(list[i].class_, class_) == 0) {
-            list[i].total += many;
-            return;
-        }
-    if (*n < CLASSES_TOLD && many)
-        list[(*n)++] = (struct class_count){.class_ = class_, .total = many};
-}
-
-static int by_class(const void *a, const void *b)
-{
-    return strcmp(((const struct class_count *)a)->class_, ((const struct class_count *)b)->class_);
-}
-
 /* What any of its nodes lacks. */
 static void lacks_add(struct txn *t, struct node_isolation *to, const struct node_isolation *from)
 {
@@ -317,73 +300,9 @@ static struct node_isolation *target_isolation(struct txn *t, const char *target
     return least;
 }
 
-/* Without the index of a target's devices: where it has more classes than are told, those count
- * that come first on its nodes. */
-static void target_walk(struct txn *t, const char *target, struct target_status *s)
-{
-    struct key at = {.n = 0};
-    const struct object *o;
-
-    s->n_gpus = 0;
-    while ((o = node_next(t, target, &at))) {
-        const struct node *n = object_as(o, node);
-
-        if (n->status && n->status->health && n->status->health != HEALTH_READY)
-            continue;
-        for (uint32_t j = 0; j < n->spec->n_gpus; j++) {
-            const struct gpu *g = &n->spec->gpus[j];
-
-            if (*g->class_ && (!g->health || g->health == HEALTH_READY))
-                count_class(s->gpus, &s->n_gpus, g->class_, 1);
-        }
-        for (uint32_t j = 0; j < n->spec->n_counted; j++)
-            if (*n->spec->counted[j].class_)
-                count_class(s->gpus, &s->n_gpus, n->spec->counted[j].class_,
-                            counted_healthy(&n->spec->counted[j]));
-    }
-}
-
-struct totals {
-    struct txn *t;
-    struct key prefix; /* target \0 */
-    struct target_status *s;
-    bool too_many; /* to be told from the index */
-};
-
-static bool totals_each(struct slice key, const void *value, void *arg)
-{
-    const struct count_box *count = value;
-    struct totals *x = arg;
-    struct target_status *s = x->s;
-
-    if (key.n < x->prefix.n || memcmp(key.p, x->prefix.p, x->prefix.n) != 0)
-        return false;
-    const char *class_ =
-        arena_strndup(x->t->a, (const char *)key.p + x->prefix.n, key.n - x->prefix.n);
-    if (!*class_) {
-        s->nodes = count->n;
-        return true;
-    }
-    if (s->n_gpus == CLASSES_TOLD || strcmp(class_, TARGET_CLASS_ODD) == 0) {
-        x->too_many = true;
-        return false;
-    }
-    s->gpus[s->n_gpus++] = (struct class_count){.class_ = class_, .total = count->n};
-    return true;
-}
-
 static void target_count(struct txn *t, const char *target, struct target_status *s)
 {
-    struct totals x = {.t = t, .s = s};
-
-    s->nodes = 0;
-    s->gpus = arena_array(t->a, struct class_count, CLASSES_TOLD);
-    s->n_gpus = 0;
-    key_pair(&x.prefix, target, "");
-    tree_scan(t->w->target_nodes, key_slice(&x.prefix), totals_each, &x);
-    if (x.too_many)
-        target_walk(t, target, s);
-    qsort(s->gpus, s->n_gpus, sizeof *s->gpus, by_class);
+    root_target_count(t->w, target, t->a, s);
     s->isolation = target_isolation(t, target);
 }
 
@@ -460,6 +379,24 @@ static void denial_tell(struct txn *t, const struct facts_cmd *c, struct target_
                       "");
 }
 
+/* Some of its nodes cannot be read. The condition goes when all can be, or once again. */
+static void refused_tell(struct txn *t, const struct facts_cmd *c, struct target_status *s)
+{
+    uint32_t n = 0;
+
+    if (!c->refused_told)
+        return;
+    if (*c->refused) {
+        txn_condition(t, &s->conditions, &s->n_conditions, "NodesRefused", COND_TRUE, "Unreadable",
+                      c->refused);
+        return;
+    }
+    for (uint32_t i = 0; i < s->n_conditions; i++)
+        if (strcmp(s->conditions[i].type, "NodesRefused") != 0)
+            s->conditions[n++] = s->conditions[i];
+    s->n_conditions = n;
+}
+
 static void target_tell(struct txn *t, const struct facts *f, const struct object *o)
 {
     const struct facts_cmd *c = f->c;
@@ -483,6 +420,8 @@ static void target_tell(struct txn *t, const struct facts *f, const struct objec
             agent_tell(t, c, b->spec, s);
         if (root_feature_level(t->w) >= FEATURE_GRANTS)
             denial_tell(t, c, s);
+        if (root_feature_level(t->w) >= FEATURE_COUNTS)
+            refused_tell(t, c, s);
     }
     if (f->changed > 0 || (c->complete && s->inventoryRevision == 0)) {
         target_count(t, c->target, s);

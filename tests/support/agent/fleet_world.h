@@ -46,6 +46,7 @@ struct world {
     } nodes[8];
     size_t n_nodes;
     char revision[64];
+    char unreadable[64]; /* the node that cannot be read */
     bool broken; /* a page did not follow what came last */
     struct notice notices[8];
     size_t n_notices;
@@ -81,6 +82,11 @@ static inline void on_nodes(void *arg, const struct inventory_page *p)
     str_copy(w.revision, sizeof w.revision, p->revision);
     for (size_t i = 0; i < p->n; i++)
         node_take(&p->nodes[i]);
+    for (size_t i = 0; i < p->n_refused; i++)
+        str_copy(w.unreadable, sizeof w.unreadable, p->refused[i].name);
+    for (size_t i = 0; i < p->n_removed; i++)
+        if (strcmp(w.unreadable, p->removed[i]) == 0)
+            w.unreadable[0] = '\0';
     for (size_t i = 0; i < p->n_removed; i++)
         for (size_t k = 0; k < w.n_nodes; k++)
             w.nodes[k].gone |= strcmp(w.nodes[k].name, p->removed[i]) == 0;
@@ -252,6 +258,21 @@ static inline void lists(unsigned at, const char *name)
                                         .since = "",
                                         .first = true,
                                         .last = true};
+
+    e->events->nodes(e->arg, &page);
+}
+/* A whole listing of which nothing but the name of one node can be read. */
+static inline void lists_unreadable(unsigned at, const char *name)
+{
+    const struct connector_env *e = &fakes[at]->base.env;
+    const struct node_refused refused = {.name = name, .why = "it is upside down"};
+    const struct inventory_page page = {.revision = "r",
+                                        .since = "",
+                                        .first = true,
+                                        .last = true,
+                                        .lacks = true,
+                                        .refused = &refused,
+                                        .n_refused = 1};
 
     e->events->nodes(e->arg, &page);
 }

@@ -105,7 +105,7 @@ static void run_make(union command *c, struct arena *a)
     *ck = (struct run_checkpoint){.step = 41000, .digest = "sha256:00", .name = "w-4", .epoch = 4};
 }
 
-static void facts_make(union command *c, struct arena *a)
+void facts_make(union command *c, struct arena *a)
 {
     struct node *n = arena_new(a, struct node);
 
@@ -366,7 +366,7 @@ static void run_check(const union command *c)
     assert_int_equal(c->run.grant->number, 2);
 }
 
-static void facts_check(const union command *c)
+void facts_check(const union command *c)
 {
     const struct node *n = c->facts.nodes;
 
@@ -540,44 +540,6 @@ static void run_pending_check(const union command *c)
     assert_string_equal(c->run.seats->target, "fra");
     assert_int_equal(c->run.seats->gpus, 2000);
 }
-static void facts_agent_make(union command *c, struct arena *a)
-{
-    facts_make(c, a);
-    (void)snprintf(c->facts.agent, sizeof c->facts.agent, "00aa11bb");
-    (void)snprintf(c->facts.rival, sizeof c->facts.rival, "two agents");
-}
-static void facts_agent_check(const union command *c)
-{
-    facts_check(c);
-    assert_string_equal(c->facts.agent, "00aa11bb");
-    assert_string_equal(c->facts.rival, "two agents");
-}
-static void facts_denies_make(union command *c, struct arena *a)
-{
-    facts_agent_make(c, a);
-    (void)snprintf(c->facts.denies, sizeof c->facts.denies, "run u1.1.1 lives");
-}
-static void facts_denies_check(const union command *c)
-{
-    facts_agent_check(c);
-    assert_string_equal(c->facts.denies, "run u1.1.1 lives");
-}
-static void facts_part_make(union command *c, struct arena *a)
-{
-    facts_make(c, a);
-    (void)snprintf(c->facts.agent, sizeof c->facts.agent, "00aa11bb");
-    (void)snprintf(c->facts.part, sizeof c->facts.part, "b");
-    (void)snprintf(c->facts.part_why, sizeof c->facts.part_why, "no heartbeat");
-    c->facts.part_reached = true;
-}
-static void facts_part_check(const union command *c)
-{
-    facts_check(c);
-    assert_string_equal(c->facts.part, "b");
-    assert_string_equal(c->facts.part_why, "no heartbeat");
-    assert_true(c->facts.part_reached);
-}
-
 const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
     {"write", CMD_WRITE, write_make, write_check}, {"place", CMD_PLACE, place_make, place_check},
     {"run", CMD_RUN, run_make, run_check}, {"facts", CMD_FACTS, facts_make, facts_check},
@@ -597,4 +559,5 @@ const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
     {"run-pending", CMD_RUN, run_pending_make, run_pending_check},
     {"machine", CMD_MACHINE, machine_make, machine_check},
     {"facts-counted", CMD_FACTS, facts_counted_make, facts_counted_check},
-    {"place-counted", CMD_PLACE, place_counted_make, place_counted_check}};
+    {"place-counted", CMD_PLACE, place_counted_make, place_counted_check},
+    {"facts-refused", CMD_FACTS, facts_refused_make, facts_refused_check}};

@@ -7,7 +7,7 @@
 #include "tests/support/store/store_kit.h"
 
 #define TIME_MS 1795234567890 /* 2026-11-21 */
-#define GOLDEN_COMMANDS 21
+#define GOLDEN_COMMANDS 22
 
 struct golden_command {
     const char *name;
@@ -15,6 +15,17 @@ struct golden_command {
     void (*make)(union command *c, struct arena *a);
     void (*check)(const union command *c);
 };
+void facts_make(union command *c, struct arena *a);
+void facts_check(const union command *c);
+/* golden_facts.c */
+void facts_agent_make(union command *c, struct arena *a);
+void facts_agent_check(const union command *c);
+void facts_denies_make(union command *c, struct arena *a);
+void facts_denies_check(const union command *c);
+void facts_part_make(union command *c, struct arena *a);
+void facts_part_check(const union command *c);
+void facts_refused_make(union command *c, struct arena *a);
+void facts_refused_check(const union command *c);
 /* golden_counted.c */
 void facts_counted_make(union command *c, struct arena *a);
 void facts_counted_check(const union command *c);

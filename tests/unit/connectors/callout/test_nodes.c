@@ -169,6 +169,17 @@ static void devices_by_count(void **state)
     still_loop_run(W.loop, 10000);
 }
 
+static void refused_is(const char *what)
+{
+    char now[512];
+
+    assert_true(listing_refused(&W.nodes, now, sizeof now));
+    if (*what)
+        assert_non_null(strstr(now, what));
+    else
+        assert_string_equal(now, "");
+}
+
 /* A device without a number is no device 0. */
 static void a_bad_node_spoils_no_page(void **state)
 {
@@ -180,11 +191,13 @@ static void a_bad_node_spoils_no_page(void **state)
     inventory();
     assert_int_equal(W.nodes.stage, LISTING_ENDED);
     assert_int_equal(W.lacks, 0);
+    refused_is("");
     callout_world.nodes[0].devices = "\"gpus\":[{\"class\":\"h100\"},{\"class\":\"h100\"}]";
     callout_world_node("n1", 4);
     callout_world_node("n2", 4);
     still_loop_run(W.loop, 12000); /* as a change */
     assert_true(W.lacks > 0);
+    refused_is("1 node cannot be read and is left out: t1.n1: a GPU without an index");
     assert_int_equal(told("t1.n1", m)->spec->cpu, 8000);
     assert_int_equal(told("t1.n2", m)->spec->cpu, 4000);
     W.lacks = 0;
@@ -193,10 +206,12 @@ static void a_bad_node_spoils_no_page(void **state)
     assert_int_equal(told("t1.n1", m)->spec->cpu, 8000);
     assert_int_equal(W.nodes.n_leaves, 0);
     assert_int_equal(W.nodes.stage, LISTING_NONE);
+    refused_is("1 node cannot be read");
     callout_world.nodes[0].devices = NULL;
     callout_world_node("n1", 2);
     still_loop_run(W.loop, 12000);
     assert_int_equal(told("t1.n1", m)->spec->cpu, 2000);
+    refused_is("");
 }
 
 int main(void)

@@ -217,6 +217,24 @@ static void test_nodes_of_one_that_is_away_stay_and_take_nothing(void **state)
     world_fini();
 }
 
+/* Told on, until its agent lists all of its nodes, or is rid of it. */
+static void test_nodes_that_cannot_be_read(void **state)
+{
+    (void)state;
+    world_init();
+    comes(0, "sa");
+    lists(0, "t.a.n");
+    lists_unreadable(0, "t.a.m");
+    lists_unreadable(0, "t.a.m");
+    assert_string_equal(w.unreadable, "t.a.m");
+    assert_false(w.nodes[0].gone);
+    lists(0, "t.a.n");
+    assert_string_equal(w.unreadable, "");
+    assert_false(w.nodes[0].gone);
+    assert_false(w.broken);
+    world_fini();
+}
+
 static void test_notices_of_an_agent_that_has_not_come_stay(void **state)
 {
     const struct notice one = {.node = "t.a.n", .kind = NOTICE_MAINTENANCE};
@@ -287,6 +305,7 @@ int main(void)
         cmocka_unit_test(test_a_sweep_that_an_agent_came_into_is_none),
         cmocka_unit_test(test_reach_of_the_whole_is_that_of_any),
         cmocka_unit_test(test_nodes_of_one_that_is_away_stay_and_take_nothing),
+        cmocka_unit_test(test_nodes_that_cannot_be_read),
         cmocka_unit_test(test_notices_of_an_agent_that_has_not_come_stay),
         cmocka_unit_test(test_who_speaks_for_a_place),
         cmocka_unit_test(test_a_fleet_that_goes_ends_what_is_open),

@@ -124,9 +124,65 @@ static void counts_are_told_when_all_know_them(void **state)
     assert_non_null(strstr(n->status->reason, "it counts 8, 9 of them unhealthy"));
 }
 
+/* ---- nodes that cannot be read ---- */
+static void told(struct listing *l, const char *since, const char *revision,
+                 const struct node_refused *v, size_t n, const char *node, const char *removed)
+{
+    struct meta meta = {.name = node};
+    struct node_spec spec = {.target = "fra"};
+    const struct node one = {.metadata = &meta, .spec = &spec};
+    const struct inventory_page p = {.nodes = &one,
+                                     .n = node != NULL,
+                                     .revision = revision,
+                                     .since = since,
+                                     .removed = &removed,
+                                     .n_removed = removed != NULL,
+                                     .first = !*since,
+                                     .last = !*since,
+                                     .lacks = n > 0,
+                                     .refused = v,
+                                     .n_refused = n};
+    struct err err;
+
+    assert_int_equal(listing_take(l, &p, false, &err), 0);
+}
+
+/* How many there are, and why the first: until each is told otherwise, is gone, or a listing has no
+ * more of it. */
+static void nodes_that_cannot_be_read(void **state)
+{
+    static const struct node_refused two[] = {{"fra.n1", "it is upside down"},
+                                              {"", "a node that is no object"}};
+    struct listing l;
+    char now[512];
+
+    (void)state;
+    listing_init(&l);
+    assert_false(listing_refused(&l, now, sizeof now)); /* nobody knows yet */
+    told(&l, "", "a", NULL, 0, "fra.n1", NULL);
+    assert_true(listing_refused(&l, now, sizeof now));
+    assert_string_equal(now, "");
+    told(&l, "a", "b", two, 2, NULL, NULL);
+    assert_true(listing_refused(&l, now, sizeof now));
+    assert_string_equal(now, "2 nodes cannot be read and are left out: fra.n1: it is upside down");
+    assert_true(listing_names(&l, "fra.n1")); /* what was known of it stays */
+    told(&l, "b", "c", NULL, 0, "fra.n1", NULL);
+    assert_true(listing_refused(&l, now, sizeof now));
+    assert_string_equal(now, "1 node cannot be read and is left out: a node that is no object");
+    told(&l, "", "d", two, 1, NULL, NULL);
+    assert_true(listing_refused(&l, now, sizeof now));
+    assert_string_equal(now, "1 node cannot be read and is left out: fra.n1: it is upside down");
+    told(&l, "d", "e", NULL, 0, NULL, "fra.n1");
+    assert_true(listing_refused(&l, now, sizeof now));
+    assert_string_equal(now, "");
+    told(&l, "e", "f", two, 2, NULL, NULL);
+    listing_fini(&l);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_wrong_is_its_health),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(nodes_that_cannot_be_read),
+                                       cmocka_unit_test(what_is_wrong_is_its_health),
                                        cmocka_unit_test(others_hold_what_is_there),
                                        cmocka_unit_test(counts_are_told_when_all_know_them)};
 

@@ -1,0 +1,56 @@
+/* What FACTS tells of a target beside its nodes: who speaks for it, for a part of it, what it took
+ * back, and which nodes cannot be read. */
+#include "tests/support/store/golden_commands.h"
+
+void facts_agent_make(union command *c, struct arena *a)
+{
+    facts_make(c, a);
+    (void)snprintf(c->facts.agent, sizeof c->facts.agent, "00aa11bb");
+    (void)snprintf(c->facts.rival, sizeof c->facts.rival, "two agents");
+}
+void facts_agent_check(const union command *c)
+{
+    facts_check(c);
+    assert_string_equal(c->facts.agent, "00aa11bb");
+    assert_string_equal(c->facts.rival, "two agents");
+}
+void facts_denies_make(union command *c, struct arena *a)
+{
+    facts_agent_make(c, a);
+    (void)snprintf(c->facts.denies, sizeof c->facts.denies, "run u1.1.1 lives");
+}
+void facts_denies_check(const union command *c)
+{
+    facts_agent_check(c);
+    assert_string_equal(c->facts.denies, "run u1.1.1 lives");
+}
+void facts_part_make(union command *c, struct arena *a)
+{
+    facts_make(c, a);
+    (void)snprintf(c->facts.agent, sizeof c->facts.agent, "00aa11bb");
+    (void)snprintf(c->facts.part, sizeof c->facts.part, "b");
+    (void)snprintf(c->facts.part_why, sizeof c->facts.part_why, "no heartbeat");
+    c->facts.part_reached = true;
+}
+void facts_part_check(const union command *c)
+{
+    facts_check(c);
+    assert_string_equal(c->facts.part, "b");
+    assert_string_equal(c->facts.part_why, "no heartbeat");
+    assert_true(c->facts.part_reached);
+}
+
+/* Some nodes cannot be read. */
+void facts_refused_make(union command *c, struct arena *a)
+{
+    facts_make(c, a);
+    c->facts.reach_told = c->facts.refused_told = true;
+    (void)snprintf(c->facts.refused, sizeof c->facts.refused, "1 node cannot be read");
+}
+
+void facts_refused_check(const union command *c)
+{
+    facts_check(c);
+    assert_true(c->facts.refused_told);
+    assert_string_equal(c->facts.refused, "1 node cannot be read");
+}
