@@ -3,38 +3,16 @@
  * the hub's order brought. It reports, is given its lease, and is told to stop or to save.
  * README.md has the protocol; its bodies are in connectors/wire.
  *
- * A token names one runner: (cluster, uid, epoch, try, rank). Whoever holds it speaks of that
- * runner and of nothing else, and only while the log says that this epoch lives. */
+ * Whoever holds a token (connectors/report) speaks of its runner and of nothing else, and only
+ * while the log says that this epoch lives. */
 #ifndef HANSE_CONNECTORS_HOME_H
 #define HANSE_CONNECTORS_HOME_H
 
 #include "api/base/cluster.h"
 #include "api/base/net/proxy.h"
 #include "connectors/connector.h"
+#include "connectors/report/report.h"
 #include "connectors/wire/wire.h"
-
-/* ---- tokens (home_token.c) ---- */
-#define HOME_TOKEN_MAX 384
-#define HOME_MAC_BYTES 32
-struct home_token {
-    struct run_key key;
-    int64_t rank, ranks; /* of the run: 0 .. ranks - 1 */
-    int64_t made_ms;     /* when it was made, UTC by the log; a runner takes it for a time passed */
-    char cluster[CLUSTER_UID_MAX];
-};
-struct home_keys { /* how this cluster signs texts: HMAC-SHA256 */
-    void (*sign)(void *arg, const char *text, unsigned char ret[HOME_MAC_BYTES]);
-    bool (*holds)(void *arg, const char *text, const unsigned char mac[HOME_MAC_BYTES]);
-    void *arg;
-};
-/* Texts of letters, digits and "-_./": hanse-run-1/CLUSTER/UID.EPOCH.TRY/RANK/RANKS/MADE/MAC. */
-void home_token_make(const struct home_token *t, const struct home_keys *k,
-                     char ret[HOME_TOKEN_MAX]);
-/* E_SYNTAX: it is none. Its signature is not looked at: a runner cannot. */
-int home_token_read(const char *text, struct home_token *ret, struct err *err) MUST_CHECK;
-/* E_UNAUTH: it is none, or none of this cluster's. */
-int home_token_verify(const char *text, const struct home_keys *k, struct home_token *ret,
-                      struct err *err) MUST_CHECK;
 
 /* ---- the hub's door (home_door.c): streams of ALPN_RUNNER, until they have shown a token ---- */
 struct home_arrival {      /* borrowed for the call */

@@ -2,7 +2,6 @@
 #include "connectors/home/home_linux.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,25 +36,4 @@ void home_output_write(const char *p, size_t n)
         p += done > 0 ? done : 0;
         n -= done > 0 ? (size_t)done : 0;
     }
-}
-
-int home_text_put(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644), why = 0;
-    size_t n = strlen(text);
-
-    if (fd < 0)
-        return errno;
-    while (n > 0 && !why) {
-        ssize_t done = write(fd, text, n);
-        if (done < 0 && errno != EINTR)
-            why = errno;
-        text += done > 0 ? done : 0;
-        n -= done > 0 ? (size_t)done : 0;
-    }
-    if (!why && fsync(fd) < 0 && errno != EINVAL && errno != EROFS) /* a pipe has nothing to sync */
-        why = errno;
-    if (close(fd) < 0 && !why)
-        why = errno;
-    return why;
 }

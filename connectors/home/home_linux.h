@@ -7,9 +7,6 @@
 /* From now on other processes of this user (its own program, above all) cannot read this process's
  * memory, nor what /proc tells of it alone (PR_SET_DUMPABLE of prctl(2)); it leaves no core. */
 void home_memory_keep(void);
-/* Writes text into a file that may be a mount point of its own, as a termination log is: in place.
- * Returns 0 or errno. */
-int home_text_put(const char *path, const char *text);
 #define HOME_FOLDER_MAX 1024
 /* A folder that is this user's alone, below TMPDIR or /tmp. Returns 0 or errno. */
 int home_folder_make(char ret[HOME_FOLDER_MAX]);

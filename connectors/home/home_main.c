@@ -54,6 +54,8 @@ struct life {
     char *addresses; /* with NULs between them */
     const char *address[HOME_ADDRESSES_MAX];
     struct timer waiting, linger;
+    struct report_place place;
+    struct report_writer *writer; /* NULL: no report is asked for */
     bool over;
     int save_signo; /* asks the program to save and go on; 0: it cannot be asked */
     /* Numbers of cuts: told last, taken in by a hub, and when that was. */
@@ -124,8 +126,17 @@ static int args_check(struct life *f, struct err *err)
     const struct home_args *a = &f->args;
     char *end = NULL;
 
-    if (!a->home != !a->token || !a->home != !a->ca)
+    if (!a->home != !a->ca || (a->home && !a->token))
         return err_set(err, E_USAGE, "--home, --home-ca and --token-file belong together");
+    if (a->report && report_place_read(a->report, &f->place, err) < 0)
+        return err->code;
+    bool signs = a->report && report_place_signs(&f->place);
+    if (signs && !a->token)
+        return err_set(err, E_USAGE, "--report %.100s needs --token-file: it is signed by it",
+                       a->report);
+    if (a->token && !a->home && !signs)
+        return err_set(err, E_USAGE, "--token-file belongs to --home, or to a --report that is "
+                                     "signed");
     if (a->save_signal && !a->home)
         return err_set(err, E_USAGE, "--save-signal belongs to --home: nobody else asks by it");
     f->save_signo = a->save_signal ? signal_number(a->save_signal) : 0;
@@ -149,11 +160,13 @@ static void finish(void *arg)
 
     timer_stop(&f->waiting);
     timer_stop(&f->linger);
-    bool quiet = home_output_quiet(f->output) && streams_quiet(f->streams);
+    bool quiet = home_output_quiet(f->output) && streams_quiet(f->streams) &&
+                 report_writer_quiet(f->writer);
     if (!quiet && loop_now_ms(f->loop) < f->end_by_ms) {
         timer_start(&f->linger, LOGS_POLL_MS);
         return;
     }
+    f->writer = report_writer_destroy(f->writer);
     f->streams = streams_destroy(f->streams);
     f->output = home_output_destroy(f->output);
     f->caller = home_caller_destroy(f->caller);
@@ -161,21 +174,6 @@ static void finish(void *arg)
         log_event(LOG_INFO, "run.folder_stays", LOG_FIELDS({"folder", log_str(f->dir)}));
     f->tls = tls_config_unref(f->tls);
     f->asked->done(&f->report, f->asked->arg);
-}
-
-static void report_write(const struct life *f)
-{
-    struct err err = {0};
-    AUTO_BUF b = {0};
-
-    if (!f->args.report)
-        return;
-    buf_init(&b, WIRE_REPORT_MAX);
-    int why =
-        run_report_print(&f->report, &b, &err) < 0 ? EINVAL : home_text_put(f->args.report, b.p);
-    if (why)
-        log_event(LOG_WARN, "run.report",
-                  LOG_FIELDS({"file", log_str(f->args.report)}, {"why", log_str(strerror(why))}));
 }
 
 static void life_done(const struct run_report *r, void *arg)
@@ -190,7 +188,8 @@ static void life_done(const struct run_report *r, void *arg)
     home_output_over(f->output);
     streams_hang_up(f->streams);
     streams_look(f->streams);
-    report_write(f);
+    if (f->writer)
+        report_writer_put(f->writer, r);
     if (f->caller)
         home_caller_tell(f->caller, r);
     timer_start(&f->linger, f->caller ? LINGER_MS : 0);
@@ -213,7 +212,11 @@ static void life_told(const struct run_report *r, void *arg)
     struct life *f = arg;
 
     f->step = r->step;
-    if (!f->caller || r->step == RUN_STEP_ENDED) /* the end is told by life_done */
+    if (r->step == RUN_STEP_ENDED) /* the end is told by life_done */
+        return;
+    if (f->writer)
+        report_writer_put(f->writer, r);
+    if (!f->caller)
         return;
     f->cut_told = r->cut_number;
     home_caller_tell(f->caller, r);
@@ -484,8 +487,8 @@ static int identity_take(struct life *f, const struct home_token *t, struct err 
     c->epoch = t->key.epoch;
     c->rank = t->rank;
     c->world = t->ranks;
-    c->told = true;
-    c->wait_go = t->ranks > 1;
+    c->told = f->args.home != NULL;
+    c->wait_go = f->args.home && t->ranks > 1;
     if (setenv("HANSE_WORKLOAD_UID", f->uid, 1) != 0)
         return err_set(err, E_IO, "HANSE_WORKLOAD_UID cannot be set");
     int rc = env_number("HANSE_EPOCH", t->key.epoch, err);
@@ -499,9 +502,8 @@ static int identity_take(struct life *f, const struct home_token *t, struct err 
     return rc;
 }
 
-static int home_begin(struct life *f, struct err *err)
+static int home_begin(struct life *f, int64_t made_ms, struct err *err)
 {
-    struct home_token token = {0};
     unsigned n = 0;
     AUTO_BUF ca;
 
@@ -512,15 +514,10 @@ static int home_begin(struct life *f, struct err *err)
         rc = file_read(f->loop, f->args.ca, CA_MAX_BYTES - 1, &ca, err);
     if (rc == 0 && f->has_proxy && f->args.proxy_auth)
         rc = proxy_login_file(f->loop, f->args.proxy_auth, &f->proxy, err);
-    if (rc == 0)
-        rc = token_take(f, &token, err);
-    if (rc < 0)
-        return rc;
-    rc = identity_take(f, &token, err);
     if (rc < 0)
         return rc;
     buf_char(&ca, '\0');
-    const struct tls_config_spec spec = {.ca_pem = ca.p, .not_before_ms = token.made_ms};
+    const struct tls_config_spec spec = {.ca_pem = ca.p, .not_before_ms = made_ms};
     rc = tls_config_create(&spec, false, &f->tls, err);
     if (rc < 0)
         return rc;
@@ -539,6 +536,27 @@ static int home_begin(struct life *f, struct err *err)
     return 0;
 }
 
+/* What tells of it comes first: what cannot tell never starts. */
+static int life_begin(struct life *f, struct err *err)
+{
+    bool signs = f->args.report && report_place_signs(&f->place);
+    struct home_token token = {0};
+    int rc = 0;
+
+    if (f->args.report && !signs)
+        rc = report_writer_create(f->loop, &f->place, "", &f->writer, err);
+    if (rc == 0 && f->args.token)
+        rc = token_take(f, &token, err);
+    if (rc == 0 && f->args.token)
+        rc = identity_take(f, &token, err);
+    if (rc == 0 && signs)
+        rc = report_writer_create(f->loop, &f->place, f->token, &f->writer, err);
+    if (rc < 0)
+        return rc;
+    return f->args.home ? home_begin(f, token.made_ms, err)
+                        : runner_create(f->loop, &f->cfg, &f->runner, err);
+}
+
 static int life_create(void *arg, struct loop *l, const struct runner_config *cfg, struct err *err)
 {
     struct life *f = arg;
@@ -554,15 +572,11 @@ static int life_create(void *arg, struct loop *l, const struct runner_config *cf
     f->cfg.borrows = f->args.home && !cfg->lease_ms;
     timer_init(&f->waiting, l, wait_over, f);
     timer_init(&f->linger, l, finish, f);
-    int rc = f->args.home ? home_begin(f, err) : runner_create(l, &f->cfg, &f->runner, err);
-    if (rc < 0) { /* nobody else tells of it */
-        f->report =
-            (struct run_report){.step = RUN_STEP_ENDED, .exit_code = 126, .never_started = true};
-        str_copy(f->report.reason, sizeof f->report.reason, end_text(END_START_FAILED));
-        (void)snprintf(f->report.message, sizeof f->report.message, "%.250s", err->text);
-        report_write(f);
-    }
-    return rc;
+    int rc = life_begin(f, err);
+    if (rc == 0 || !f->writer)
+        return rc;
+    life_never(f, err->text); /* nobody else tells of it */
+    return 0;
 }
 
 int run_main(int argc, char **argv)

@@ -223,6 +223,15 @@ void keyring_mac(const struct keyring *k, const char *purpose, const char *text,
     mac_by(&k->keys[k->n - 1], purpose, text, ret);
 }
 
+bool keyring_mac_again(const struct keyring *k, unsigned i, const char *purpose, const char *text,
+                       unsigned char ret[KEYRING_MAC_BYTES])
+{
+    if (i >= k->n)
+        return false;
+    mac_by(&k->keys[k->n - 1 - i], purpose, text, ret);
+    return true;
+}
+
 bool keyring_mac_holds(const struct keyring *k, const char *purpose, const char *text,
                        const unsigned char mac[KEYRING_MAC_BYTES])
 {

@@ -30,6 +30,9 @@ int keyring_unseal(const struct keyring *k, const char *uid, const char *field, 
 #define KEYRING_MAC_BYTES 32
 void keyring_mac(const struct keyring *k, const char *purpose, const char *text,
                  unsigned char ret[KEYRING_MAC_BYTES]);
+/* By the i-th key, of which 0 is the one that signs; false: there are no more. */
+bool keyring_mac_again(const struct keyring *k, unsigned i, const char *purpose, const char *text,
+                       unsigned char ret[KEYRING_MAC_BYTES]) MUST_CHECK;
 bool keyring_mac_holds(const struct keyring *k, const char *purpose, const char *text,
                        const unsigned char mac[KEYRING_MAC_BYTES]);
 

@@ -291,10 +291,15 @@ static bool home_holds(void *arg, const char *text, const unsigned char mac[HOME
     return keyring_mac_holds(((const struct control *)arg)->keys, RUNNER_TOKENS, text, mac);
 }
 
+static bool home_again(void *arg, unsigned i, const char *text, unsigned char ret[HOME_MAC_BYTES])
+{
+    return keyring_mac_again(((const struct control *)arg)->keys, i, RUNNER_TOKENS, text, ret);
+}
+
 struct home_keys backend_home_keys(struct control *c)
 {
     _Static_assert(HOME_MAC_BYTES == KEYRING_MAC_BYTES, "the same");
-    return (struct home_keys){home_sign, home_holds, c};
+    return (struct home_keys){home_sign, home_holds, home_again, c};
 }
 
 /* ---- writing ---- */
