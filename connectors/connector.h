@@ -313,6 +313,7 @@ struct connector_events {
 
 struct connector;
 struct web_transport_ops;
+struct home_keys;    /* connectors/report/report.h */
 struct home_arrival; /* connectors/home/home.h */
 /* What an order tells the runners of a run that calls home; everything is in the caller's arena. */
 struct home_order {
@@ -353,6 +354,12 @@ struct connector_env {
     /* Makes what the runners of a run need to call home; false: they cannot. NULL: likewise. */
     bool (*home)(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
                  struct home_order *ret);
+    /* Makes the tokens of a run's ranks, by rank, in the arena: its runners sign by them what they
+     * leave behind. false: this hub signs none. NULL: likewise. */
+    bool (*tokens)(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
+                   const char ***ret);
+    /* By which that is verified; borrowed. NULL: it is not believed. */
+    const struct home_keys *keys;
     /* Finds by the log where a run is; everything is in the arena. false: the log does not have
      * it. NULL: likewise. */
     bool (*where)(void *arg, const struct run_key *k, struct arena *a, struct run_where *ret);

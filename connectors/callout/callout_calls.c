@@ -151,6 +151,7 @@ static void call_seen(struct callout_call *k, const struct web_answer *a)
 {
     struct observation *o = NULL;
     struct run_workers *workers = NULL;
+    struct callout_reported *left = NULL;
     struct err err;
     uint64_t now = loop_now_ms(k->c->base.env.loop);
     AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 8);
@@ -161,7 +162,9 @@ static void call_seen(struct callout_call *k, const struct web_answer *a)
                      "target %.100s answers for another run than it was asked about",
                      k->c->base.target);
     if (rc == 0)
-        rc = callout_seen(k->c, o, &err);
+        rc = callout_read(&schema_callout_reported, a, mem, (void **)&left, &err);
+    if (rc == 0)
+        rc = callout_seen(k->c, o, left, &err);
     if (rc == 0)
         rc = callout_read(&schema_run_workers, a, mem, (void **)&workers, &err);
     if (rc == 0)

@@ -33,6 +33,7 @@ struct callout {
     bool checkpoints; /* its server hands home.options on */
     bool repeats;     /* an order sent again is the same run */
     bool starts_by;   /* it keeps to startBy and startFrom of an order */
+    bool reports;     /* it hands on what runners leave behind */
     char instance[CALLOUT_ID_MAX + 1];
     /* of the nodes: as the changes say; as they were read last, "": not yet in this session */
     char told_revision[CALLOUT_ID_MAX + 1], revision[CALLOUT_ID_MAX + 1];
@@ -95,8 +96,10 @@ web_sign callout_signer(void);
 int callout_verify(struct callout *c, const struct web_answer *a, struct err *err) MUST_CHECK;
 int callout_read(const struct schema *schema, const struct web_answer *a, struct arena *arena,
                  void **ret, struct err *err) MUST_CHECK;
-/* Takes in what a server says of a run, or refuses what it cannot say. */
-int callout_seen(const struct callout *c, struct observation *o, struct err *err) MUST_CHECK;
+/* Takes in what a server says of a run, and what its runners have left behind, or refuses what it
+ * cannot say. */
+int callout_seen(const struct callout *c, struct observation *o,
+                 const struct callout_reported *left, struct err *err) MUST_CHECK;
 /* Tells what the server says of a run's workers, ahead of what is seen of it. Where a run was put
  * that has left the server's own queue is told, too; where the answer does not say so, it was put
  * where it was ordered. */
@@ -153,6 +156,16 @@ int callout_forward(struct connector *base, const struct run_key *k,
                     const struct forward_request *rq, const struct log_sink *sink,
                     struct exec_session **ret, struct err *err);
 void callout_renew(struct connector *base, const struct run_offer *offers, size_t n);
+
+/* callout_reports.c: what runners leave behind */
+/* Fills in what the order of a run brings them, once callout_home_order has. */
+void callout_report_order(const struct callout *c, const struct run_order *o, struct arena *a,
+                          struct callout_order *ret);
+/* Adds to what the server says of a run what its runners have signed: how it ended, and its newest
+ * checkpoint. That it has ended is the server's word alone. An error: they contradict each
+ * other. */
+int callout_reports_take(const struct callout *c, struct observation *o,
+                         const struct callout_reported *left, struct err *err) MUST_CHECK;
 
 /* callout_pages.c */
 void callout_inventory(struct connector *base, struct call *call);

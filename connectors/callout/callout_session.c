@@ -188,6 +188,7 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
     c->checkpoints = h->checkpoints;
     c->repeats = h->repeats;
     c->starts_by = h->starts_by;
+    c->reports = h->reports;
     c->revision[0] = c->told_revision[0] = '\0';
     c->reachable = true;
     (void)snprintf(session, sizeof session, "%.40s/%llu", c->instance,
@@ -203,20 +204,23 @@ static int changes_take(struct callout *c, const struct web_answer *a, bool *ret
 {
     struct callout_changes *x = NULL;
     struct callout_seats *seats = NULL;
+    struct callout_reports *left = NULL;
     AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 16);
     int rc = callout_read(&schema_callout_changes, a, mem, (void **)&x, err);
 
     if (rc == 0)
         rc = callout_read(&schema_callout_seats, a, mem, (void **)&seats, err);
+    if (rc == 0)
+        rc = callout_read(&schema_callout_reports, a, mem, (void **)&left, err);
     if (rc < 0)
         return rc;
-    INV(seats && seats->n_runs == x->n_runs);
+    INV(seats && left && seats->n_runs == x->n_runs && left->n_runs == x->n_runs);
     if (strcmp(x->instance, c->instance) != 0 || x->next < c->next)
         return err_set(err, E_GONE, "it has forgotten what it told, and is asked for all again");
     for (uint32_t i = 0; i < x->n_runs; i++) {
         struct observation o = x->runs[i];
         struct err why;
-        if (callout_seen(c, &o, &why) < 0) {
+        if (callout_seen(c, &o, &left->runs[i], &why) < 0) {
             log_err(LOG_WARN, "callout.observation", &why);
             continue; /* it says nothing; find() asks */
         }

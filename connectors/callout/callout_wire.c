@@ -144,9 +144,11 @@ static bool reason_may_be(const struct callout *c, const char *reason)
            (callout_has_runners(c) && home_reason_is_a_runners(reason));
 }
 
-int callout_seen(const struct callout *c, struct observation *o, struct err *err)
+int callout_seen(const struct callout *c, struct observation *o,
+                 const struct callout_reported *left, struct err *err)
 {
     char key[RUN_KEY_MAX];
+    int rc;
 
     run_key_print(&o->key, key);
     if (o->state == RUN_ENDED && !proof_is_a_servers(o->proof))
@@ -171,6 +173,9 @@ int callout_seen(const struct callout *c, struct observation *o, struct err *err
     o->lease_held = false;
     o->save = (struct run_save){0};
     o->seen_ms = loop_now_ms(c->base.env.loop);
+    rc = callout_reports_take(c, o, left, err);
+    if (rc < 0)
+        return rc;
     if (callout_has_runners(c))
         home_runs_fill(c->home, o);
     return 0;
@@ -323,5 +328,9 @@ int callout_order_make(const struct callout *c, const struct run_order *o, struc
     order_env(c, o, a, ret);
     order_workers(c, o->placement, a, ret);
     int rc = order_principal(c, o, a, ret, err);
-    return rc < 0 ? rc : callout_home_order(c, o, a, ret, err);
+    if (rc == 0)
+        rc = callout_home_order(c, o, a, ret, err);
+    if (rc == 0)
+        callout_report_order(c, o, a, ret);
+    return rc;
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runners that call home: a callout server whose programs `hanse run --home` starts, three members, real TLS. The token and the CA come
 with the order; on `shelf`, whose runners have clocks that are an hour slow, they get to the hub through an HTTP proxy alone. The lease is given, renewed through the death of the leader, and runs out where nobody is reached: then the program is
-stopped by its own runner, and only after that does the next epoch begin, elsewhere. Each program holds a lock while it lives."""
+stopped by its own runner, and only after that does the next epoch begin, elsewhere. Each program holds a lock while it lives. Runners on
+`quiet` have no way home, and leave signed reports behind."""
 import json
 import os
 import shutil
@@ -88,7 +89,7 @@ class Home(Federation):
     def __init__(self, hanse, folder):
         super().__init__(hanse, "/bin/false", folder, targets=(), members=3)
         self.failed, self.servers, self.proxy = 0, {}, ConnectProxy(LOGIN)
-        self.port = {name: free_port() for name in ("rack", "shelf")}
+        self.port = {name: free_port() for name in ("rack", "shelf", "quiet")}
         for name, text in (("key", SECRET), ("witness", "")):
             with open(self.path(name), "w", encoding="utf-8") as file:
                 file.write(text)
@@ -123,7 +124,8 @@ class Home(Federation):
     def target(self, name, **connection):
         return document("Target", name, {
             "type": "callout", "tier": "spoke", "capacity": "owned", "partition": {"suspectAfter": "2s", "lease": f"{LEASE_S}s"},
-            "connection": {"server": f"http://127.0.0.1:{self.port[name]}", "credentialsFrom": {"secret": "rack"}, "runners": True,
+            "connection": {"server": f"http://127.0.0.1:{self.port[name]}", "credentialsFrom": {"secret": "rack"},
+                           **({} if name == "quiet" else {"runners": True}),
                            **({"homeProxy": self.proxy.url} if name == "shelf" else {}), **connection}})
 
     def secret(self):
@@ -158,7 +160,7 @@ class Home(Federation):
         for name in self.port:
             self.serve(name)
         self.apply(self.secret(), *[self.target(name) for name in self.port])
-        wait_for("the targets to be connected", lambda: {"rack", "shelf"} <= self.connected(), 30)
+        wait_for("the targets to be connected", lambda: set(self.port) <= self.connected(), 30)
 
     def runs_and_tells_the_end(self):
         self.work("good")
@@ -174,6 +176,38 @@ class Home(Federation):
                    and told.get("HANSE_CLUSTER_UID"), {k: v for k, v in told.items() if k.startswith("HANSE_")})
         self.check("its program sees neither token nor home", "hanse-run-1" not in text and "HANSE_HOME" not in text and "HANSE_TOKEN" not in text)
         left = [n for n in os.listdir(self.path("state-rack")) if n.endswith(".token")]  # the keeper's have another name
+        self.check("no token is left on disk", not left, left)
+
+    def runs_without_a_way_home(self):
+        """Its runner leaves a signed report behind, its server hands that on unread, and what its program writes there is worth nothing."""
+        forged = json.dumps({"hanse": 1, "state": "ended", "exitCode": 0, "message": "all is well"})
+        report = f"{self.path('state-quiet')}/$HANSE_WORKLOAD_UID.$HANSE_EPOCH.1.report"
+        for name, end in (("tells", "exit 4"), ("forges", f"echo '{forged}' > \"{report}\"; exit 4"),
+                          ("kills", f"echo '{forged}' > \"{report}\"; kill -9 $(ps -o pgid= $PPID) $PPID; sleep 60")):
+            self.apply(document("Workload", name, {
+                "type": "batch", "targets": {"names": ["quiet"]}, "resources": {"cpu": 1, "memory": "64Mi"},
+                "run": {"command": ["/bin/sh", "-c", end], "retries": 0}}, namespace="default"))
+        for name in ("tells", "forges"):
+            end = self.phase(name, *OVER)
+            last = end["ends"][-1]
+            self.check(f"{name}: its end is as its runner signed it", end["phase"] == "Failed" and last.get("exitCode") == 4 and
+                       last.get("message") == "exit status 4", last)
+            self.check(f"{name}: and so is the proof, where it can be had", last.get("proof") in ("ProcessTreeGone", "ProcessTreeSearched"), last)
+        end = self.phase("kills", *OVER)
+        last = end["ends"][-1]
+        self.check("a program that kills its runner, and says that all is well, has failed",
+                   end["phase"] == "Failed" and last.get("exitCode") == 137 and "well" not in last.get("message", ""), last)
+        found = [n for n in os.listdir(self.path("state-quiet")) if n.endswith(".report")
+                 and open(self.path("state-quiet", n), encoding="utf-8").read().strip() == forged]
+        self.check("though what it wrote is what was left behind", len(found) == 1, found)
+        for name, spec, word in (("leaseless", {"partition": {"mode": "replace"}}, "nothing on this target stops itself"),
+                                 ("stopper", {"partition": {"mode": "stop", "stopAfter": "10m"}}, "nothing on this target stops itself")):
+            self.work(name, "quiet", **spec)
+            self.phase(name, "Queued")
+            said = wait_for(f"the decision on {name}", lambda n=name: (t := self.cli("explain", n, check=False).stdout) and "quiet" in t and t, 30)
+            self.check(f"{name} needs a lease, and is not placed there, with the reason", word in said, "" if word in said else said[:300])
+            self.cli("delete", "workload", name)
+        left = [n for n in os.listdir(self.path("state-quiet")) if n.endswith(".token")]
         self.check("no token is left on disk", not left, left)
 
     def holds_a_lease(self):
@@ -398,7 +432,7 @@ def main():
         return 77
     folder, only = tempfile.mkdtemp(prefix="hanse-home-"), os.environ.get("HANSE_ONLY", "")
     c, began = Home(hanse, folder), time.monotonic()
-    parts = (Home.runs_and_tells_the_end, Home.holds_a_lease, Home.is_behind_a_proxy, Home.the_leader_dies, Home.a_token_comes_twice, Home.is_stopped,
+    parts = (Home.runs_and_tells_the_end, Home.runs_without_a_way_home, Home.holds_a_lease, Home.is_behind_a_proxy, Home.the_leader_dies, Home.a_token_comes_twice, Home.is_stopped,
              Home.strangers_are_turned_away, Home.nobody_has_claimed, Home.nobody_is_reached, Home.the_hub_is_gone)
     try:
         for part in (Home.begin, *[p for p in parts if only in p.__name__]):

@@ -35,6 +35,25 @@ static void proxy_fill(const struct site *t, struct arena *a, struct home_order 
     b->cfg.secret_put(b->cfg.arg, login);
 }
 
+bool site_tokens(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
+                 const char ***ret)
+{
+    const struct brain *b = ((const struct site *)arg)->brain;
+    struct home_token t = {.key = *k, .ranks = ranks, .made_ms = brain_time_ms(b)};
+
+    if (!b->cfg.keys.sign)
+        return false;
+    str_copy(t.cluster, sizeof t.cluster, root_cluster_uid(b->root));
+    *ret = arena_array(a, const char *, ranks + 1);
+    for (uint32_t i = 0; i < ranks; i++) {
+        char text[HOME_TOKEN_MAX];
+        t.rank = i;
+        home_token_make(&t, &b->cfg.keys, text);
+        (*ret)[i] = arena_strdup(a, text);
+    }
+    return true;
+}
+
 bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
                struct home_order *ret)
 {
@@ -42,23 +61,16 @@ bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena 
     struct member_info m[MEMBERS_MAX];
     size_t n = root_members(b->root, m, MEMBERS_MAX);
     const char **addresses = arena_array(a, const char *, MEMBERS_MAX);
-    const char **tokens = arena_array(a, const char *, ranks + 1);
-    struct home_token t = {.key = *k, .ranks = ranks, .made_ms = brain_time_ms(b)};
+    const char **tokens = NULL;
 
-    if (!b->cfg.ca || !b->cfg.keys.sign)
+    if (!b->cfg.ca || !site_tokens(arg, k, ranks, a, &tokens))
         return false;
-    str_copy(t.cluster, sizeof t.cluster, root_cluster_uid(b->root));
-    *ret = (struct home_order){.addresses = addresses, .ca = b->cfg.ca, .tokens = tokens};
+    *ret = (struct home_order){
+        .addresses = addresses, .ca = b->cfg.ca, .tokens = tokens, .n_tokens = ranks};
     proxy_fill(arg, a, ret);
     for (size_t i = 0; i < n; i++)
         if (*m[i].api_address)
             addresses[ret->n_addresses++] = arena_strdup(a, m[i].api_address);
-    for (; ret->n_tokens < ranks; ret->n_tokens++) {
-        char text[HOME_TOKEN_MAX];
-        t.rank = ret->n_tokens;
-        home_token_make(&t, &b->cfg.keys, text);
-        tokens[ret->n_tokens] = arena_strdup(a, text);
-    }
     return ret->n_addresses > 0;
 }
 

@@ -444,6 +444,8 @@ static void connector_make(struct site *t)
                                 .principal_secret = site_principal_secret,
                                 .cluster_uid = cluster_uid,
                                 .home = site_home,
+                                .tokens = site_tokens,
+                                .keys = &b->cfg.keys,
                                 .where = site_where,
                                 .nodes = site_nodes_known,
                                 .state_rv = state_rv};

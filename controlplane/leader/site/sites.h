@@ -129,6 +129,8 @@ uint64_t site_suspect_after(const struct site *t); /* ms of silence */
 /* runners.c: of connector_env; arg: the site */
 bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
                struct home_order *ret);
+bool site_tokens(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
+                 const char ***ret);
 /* Of connector_env: the Secret of the row that names that principal, and no other. */
 int site_principal_secret(void *arg, const char *principal, const char **ret,
                           struct err *err) MUST_CHECK;

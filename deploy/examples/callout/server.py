@@ -11,7 +11,7 @@ With --offers it rents machines: groups of slots of this one, which take a while
 nobody renews them. A list of what there is: [{"class": "h100", "gpus": 8, "zone": "a", "market": "spot", "price": 12.5, "count": 4,
 "boot": 2, "cpu": "64", "memory": "64Gi"}], with the currency EUR, read again whenever it is changed. FOLDER/machines/KEY.interrupt, with a
 number of seconds in it, takes that machine away after them, as the owner of a spot machine does. With --runner, programs are started by `hanse run`, which calls home: they hold leases,
-and keep checkpoints (spec.connection.runners of the Target)."""
+and keep checkpoints (spec.connection.runners of the Target); where they have no way home, it reports how they ended."""
 import argparse
 import hashlib
 import hmac
@@ -28,7 +28,7 @@ import uuid
 
 KEY = re.compile(r"^([A-Za-z0-9_-]{1,63})\.(\d{1,16})\.(\d{1,16})$")
 MACHINE_KEY = re.compile(r"^[A-Za-z0-9-]{1,63}$")
-SKEW_MS, BODY_MAX, PAGE, CHANGES_KEPT = 300_000, 16 << 20, 100, 10_000
+SKEW_MS, BODY_MAX, PAGE, CHANGES_KEPT, REPORT_MAX = 300_000, 16 << 20, 100, 10_000, 4096
 # Whoever makes BEGUN first decides: the program, which then may run, or a server that found it not begun.
 WRAPPER = 'mkdir "$1.begun" 2>/dev/null || exit 0; echo $$ > "$1.pid"; file=$1; shift; "$@"; echo $? > "$file.x" && mv "$file.x" "$file.exit"'
 
@@ -47,6 +47,15 @@ def read(path):
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def left_behind(path):
+    """What a runner has written there, or its program: it is handed on, and never read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(REPORT_MAX).decode("utf-8", "replace").replace("\0", "?")
     except FileNotFoundError:
         return ""
 
@@ -118,7 +127,7 @@ class Runs:
     def look(self, run, restarted=False):
         """Reads from the outside what has become of a run."""
         files = self.path(run["key"])
-        pid, exited, before = read(files + ".pid").strip(), read(files + ".exit").strip(), run["state"]
+        pid, exited, before, reports = read(files + ".pid").strip(), read(files + ".exit").strip(), run["state"], run.get("reports")
         if restarted and not pid:
             try:
                 os.mkdir(files + ".begun")
@@ -132,17 +141,22 @@ class Runs:
             child = self.children.get(run["key"])
             if child:
                 child.poll()
-            if session_lives(pid):
+            lives = session_lives(pid)
+            if run.get("reporting") and (text := left_behind(files + ".report")):
+                run["reports"] = [text]
+            if lives:
                 run["state"] = "running"
             else:
                 exited = read(files + ".exit").strip()
-                if not self.reported(run, read(files + ".report")):
+                if run.get("reporting") and child and child.poll() is not None:
+                    exited = str(child.returncode if child.returncode >= 0 else 128 - child.returncode)
+                if run.get("reporting") or not self.reported(run, read(files + ".report")):
                     run.update(state="ended", proof="ProcessTreeSearched", **({"exitCode": int(exited)} if exited else {"signal": 9}))
         if run["state"] in ("ended", "absent") and os.path.exists(files + ".proxy"):
             os.unlink(files + ".proxy")
         if run["state"] != before and run["state"] in ("running", "ended"):
             self.worker(run, pid)
-        if run["state"] != before or restarted:
+        if run["state"] != before or run.get("reports") != reports or restarted:
             self.keep(run)
             self.told(run)
 
@@ -217,13 +231,14 @@ class Runs:
         self.keep(run)
         env = {**os.environ, **dict(e.split("=", 1) for e in order.get("env", [])),
                "HANSE_RUN_KEY": key, "HANSE_WORKLOAD_NAME": order.get("workload", ""), "PRINCIPAL": order.get("principal", "")}
-        home = order.get("home") if self.runner else None
-        if home:
-            argv, run["home"] = self.by_runner(key, home, order, argv), True
+        home, report = (order.get("home"), order.get("report")) if self.runner else (None, None)
+        if home or report:
+            argv = self.by_runner(key, home or {}, report, order, argv)
+            run.update(home=home is not None, reporting=report is not None)
             self.keep(run)
         if not self.in_time(run, order):
             return run
-        self.children[key] = subprocess.Popen(["/bin/sh", "-c", RUNNER if home else WRAPPER, "run", self.path(key)] + argv, env=env,
+        self.children[key] = subprocess.Popen(["/bin/sh", "-c", RUNNER if home or report else WRAPPER, "run", self.path(key)] + argv, env=env,
                                               cwd=order.get("cwd") or None, stdin=subprocess.DEVNULL, start_new_session=True)
         self.told(run)
         return run
@@ -256,17 +271,20 @@ class Runs:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
 
-    def by_runner(self, key, home, order, argv):
+    def by_runner(self, key, home, report, order, argv):
         files = self.path(key)
+        self.secret(files + ".token", (home or report)["tokens"][0])
+        form = "file:" if report else ""
+        argv = ["--report", form + files + ".report", *(["--start-by", str(order["startBy"]), "--start-from", str(order.get("startFrom", 0))]
+                                                        if order.get("startBy") else []), "--grace", str(order.get("graceMs", 30_000)), *home.get("options", []), "--"] + argv
+        if not home:
+            return [self.runner, "run", "--token-file", files + ".token"] + argv
         write(files + ".ca", home["ca"])
-        self.secret(files + ".token", home["tokens"][0])
         proxy = ["--home-proxy", home["proxy"]] if home.get("proxy") else []
         if home.get("proxyAuth"):
             self.secret(files + ".proxy", home["proxyAuth"])
             proxy += ["--home-proxy-auth", files + ".proxy"]
-        return [self.runner, "run", "--home", ",".join(home["addresses"]), "--home-ca", files + ".ca", "--token-file", files + ".token", *proxy,
-                "--report", files + ".report", *(["--start-by", str(order["startBy"]), "--start-from", str(order.get("startFrom", 0))]
-                                                 if order.get("startBy") else []), "--grace", str(order.get("graceMs", 30_000)), *home.get("options", []), "--"] + argv
+        return [self.runner, "run", "--home", ",".join(home["addresses"]), "--home-ca", files + ".ca", "--token-file", files + ".token", *proxy] + argv
 
     def send(self, run, number):
         pid = read(self.path(run["key"] + ".pid")).strip()
@@ -281,6 +299,7 @@ class Runs:
         if verb == "delete":
             if run and run["state"] in ("ended", "absent") and not run.get("final"):
                 run.pop("workers", None)
+                run.pop("reports", None)
                 run["final"] = True
                 self.keep(run)
             return {}
@@ -292,7 +311,7 @@ class Runs:
         elif verb == "signal":
             self.send(run, body.get("signal") or signal.SIGTERM)
         elif verb == "stop" and run["state"] in ("starting", "running"):
-            patience = RUNNER_PATIENCE_S if run.get("home") else 0
+            patience = RUNNER_PATIENCE_S if run.get("home") or run.get("reporting") else 0
             run.update(stopped=True, killAt=min(run.get("killAt", 1e18), time.time() + body.get("graceMs", 0) / 1000 + patience))
             self.keep(run)
             if not body.get("told"):
@@ -509,7 +528,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with runs.lock:
             if self.command == "GET" and parts == ["hello"]:
                 return {"version": 1, "instance": runs.instance, "uid": runs.uid, "next": runs.at, "runner": runs.runner is not None,
-                        "checkpoints": runs.runner is not None, "proxies": runs.runner is not None, "repeats": True, "startBy": True, "principals": runs.principals is not None}
+                        "checkpoints": runs.runner is not None, "proxies": runs.runner is not None, "reports": runs.runner is not None, "repeats": True, "startBy": True, "principals": runs.principals is not None}
             if self.command == "GET" and parts == ["changes"]:
                 return runs.since(int(query["after"]), int(query.get("wait", 0)), self.server.nodes)
             if self.command == "GET" and parts == ["nodes"]:

@@ -101,8 +101,11 @@ static void print_run(const struct callout_world_run *r, struct buf *b)
     else if (!lies && r->state == RUN_ABSENT)
         buf_str(b, ",\"proof\":\"NeverStarted\"");
     else if (!lies && r->state == RUN_ENDED)
-        buf_printf(b, ",\"proof\":\"AccountingEnd\",\"exitCode\":%d,\"signal\":%d", r->exit_code,
+        buf_printf(b, ",\"proof\":\"%s\",\"exitCode\":%d,\"signal\":%d",
+                   r->searched ? "ProcessTreeSearched" : "AccountingEnd", r->exit_code,
                    r->term_signal);
+    if (r->reports)
+        buf_printf(b, ",\"reports\":%s", r->reports);
     if (r->node)
         buf_printf(b, ",\"workers\":[{\"rank\":0,\"node\":\"%s\",\"gpus\":[3]}]", r->node);
     else if (!lies && r->state == RUN_ENDED)
@@ -354,10 +357,11 @@ static void serve(void *arg, const struct script_try *t, struct script_reply *re
     }
     buf_init(&b, sizeof ret->room - 256);
     if (!strcmp(path, "/v1/hello"))
-        buf_printf(&b, "{\"version\":1,\"instance\":\"i%u\",\"next\":%llu%s%s%s}", W.instance,
+        buf_printf(&b, "{\"version\":1,\"instance\":\"i%u\",\"next\":%llu%s%s%s%s}", W.instance,
                    (unsigned long long)W.changes, W.repeats ? ",\"repeats\":true" : "",
                    W.principals ? ",\"principals\":true" : "",
-                   W.starts_by ? ",\"startBy\":true" : "");
+                   W.starts_by ? ",\"startBy\":true" : "",
+                   W.reports ? ",\"reports\":true" : "");
     else if (!strncmp(path, "/v1/changes", 11))
         changes(path, &b, ret);
     else if (!strncmp(path, "/v1/nodes", 9))

@@ -37,6 +37,8 @@ struct callout_world_run {
     unsigned starts;
     uint64_t changed; /* number of its last change */
     const char *node; /* where it was put, not as ordered; on device 3 */
+    const char *reports; /* what its runners have left behind, as JSON, or NULL */
+    bool searched;       /* its end is proved by a search */
 };
 struct callout_world_node {
     char name[16];
@@ -54,6 +56,7 @@ struct callout_world {
     bool repeats;             /* it says that orders may be sent again */
     bool principals;          /* it says that it starts runs in the names of principals */
     bool starts_by;           /* it says that it keeps to startBy */
+    bool reports;             /* it says that it hands on what runners leave behind */
     char order[4096];         /* the last one that came */
     bool queues;              /* what is submitted is pending first */
     enum callout_fault fault; /* of the next answer about a run */
