@@ -19,7 +19,8 @@ struct home_arrival {      /* borrowed for the call */
     struct stream *stream; /* the callee takes it, refuses it or sends it on */
     const struct home_token *token;
     const struct home_hello *hello;
-    struct arena **mem; /* where these two are; who keeps them takes it, and leaves NULL */
+    const struct home_welcome *welcome; /* what it is told once it is taken; NULL: nothing */
+    struct arena **mem; /* where token and hello are; who keeps them takes it, and leaves NULL */
 };
 struct home_door;
 struct home_door *home_door_create(struct loop *l, const struct home_keys *keys,
@@ -77,8 +78,10 @@ bool home_reason_is_a_runners(const char *reason);
 void home_runs_unsee(struct home_runs *h); /* what the server said counts no more */
 
 /* ---- the runner's side (home_caller.c) ---- */
-struct home_caller_events {     /* none of them destroys the caller */
-    void (*welcome)(void *arg); /* a hub has taken it; again after each session that was lost */
+struct home_caller_events { /* none of them destroys the caller */
+    /* A hub has taken it; again after each session that was lost. w: borrowed; NULL: that hub does
+     * not tell where it is. */
+    void (*welcome)(void *arg, const struct home_welcome *w);
     void (*refused)(void *arg, bool over, const char *why);
     void (*renew)(void *arg, const struct shim_renew *q);
     void (*stop)(void *arg, const struct shim_stop *q);

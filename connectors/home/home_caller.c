@@ -5,7 +5,7 @@
 
 #include "api/base/log.h"
 #include "api/base/net/tls.h"
-#include "connectors/home/home_linux.h"
+#include "connectors/home/home_runner.h"
 #include "connectors/pace.h"
 
 #include <stdio.h>
@@ -78,7 +78,7 @@ static void taken(struct home_caller *h, uint64_t number)
 }
 
 /* ---- what the hub says ---- */
-static void welcomed(struct home_caller *h)
+static void welcomed(struct home_caller *h, const struct home_welcome *w)
 {
     if (h->welcome)
         return;
@@ -88,7 +88,7 @@ static void welcomed(struct home_caller *h)
     log_event(LOG_INFO, "run.home", LOG_FIELDS({"hub", log_str(stream_peer(h->stream)->address)}));
     taken(h, h->sent); /* HELLO had it */
     report_send(h);
-    h->cfg.events->welcome(h->cfg.arg);
+    h->cfg.events->welcome(h->cfg.arg, w);
 }
 
 static void refused(struct home_caller *h, const struct home_refused *r)
@@ -144,6 +144,7 @@ static int caller_frame(const struct frame *f, void *arg)
     struct home_caller *h = arg;
     struct wire_redirect *to = NULL;
     struct home_refused *no = NULL;
+    struct home_welcome *at = NULL;
     struct err err = {0};
     int rc = 0;
     AUTO_ARENA m = arena_create(0);
@@ -151,7 +152,10 @@ static int caller_frame(const struct frame *f, void *arg)
     h->heard_ms = loop_now_ms(h->loop);
     switch ((enum home_frame)f->type) {
     case HOME_WELCOME:
-        welcomed(h);
+        if (f->body.n)
+            rc = wire_read(home_welcome, f->body, m, &at, &err);
+        if (rc == 0)
+            welcomed(h, at);
         break;
     case HOME_REDIRECT:
         rc = wire_read(wire_redirect, f->body, m, &to, &err);

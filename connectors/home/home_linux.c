@@ -1,5 +1,5 @@
 /* The runner's system calls that the seam does not have. */
-#include "connectors/home/home_linux.h"
+#include "connectors/home/home_runner.h"
 
 #include <errno.h>
 #include <poll.h>

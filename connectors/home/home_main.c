@@ -7,13 +7,11 @@
 #include "api/base/log.h"
 #include "api/base/net/proxy.h"
 #include "api/base/net/tls.h"
-#include "connectors/home/home_linux.h"
-#include "connectors/home/home_output.h"
+#include "connectors/home/home_runner.h"
 #include "connectors/shim/shim.h"
 #include "connectors/signals.h"
 #include "connectors/streams/streams.h"
 
-#include <errno.h>
 #include <openssl/crypto.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,20 +19,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WAIT_MS 600000ull /* for a hub that takes it, before the program starts */
 #define LINGER_MS 15000   /* for a hub that takes in the end, after it; for who takes the log */
 #define LOGS_POLL_MS 20
 #define PENDING_MAX 65536 /* on the session, before output waits: reports and beats go by it */
 #define CA_MAX_BYTES (256u << 10)
+#define DEVICES_MAX 65536 /* letters of HANSE_GPUS */
 #define KNOWN_AFTER_MS 500 /* taken in, and proposed to the log */
-#define WAIT_MAX_MS (366ull * 24 * 3600 * 1000)
 
-struct home_args {
-    const char *home, *ca, *token, *report, *wait, *save_signal, *proxy, *proxy_auth;
-};
 struct life {
     struct home_args args;
-    uint64_t wait_ms;
     struct loop *loop;
     const struct runner_config *asked; /* done() of it is the last call */
     struct runner_config cfg;          /* ours, of the runner */
@@ -45,113 +38,20 @@ struct life {
     char dir[HOME_FOLDER_MAX];  /* of its log and its socket; "": none could be made */
     struct run_key key;         /* by its token, and so is its rank */
     int64_t rank;
-    enum runner_step step; /* of the runner, as it told last */
+    enum runner_step step;      /* of the runner, as it told last */
     uint64_t end_by_ms;         /* loop time at which logs are waited for no longer */
     struct tls_config *tls;
-    struct proxy proxy;
-    bool has_proxy;
     char token[HOME_TOKEN_MAX], uid[64];
     char *addresses; /* with NULs between them */
     const char *address[HOME_ADDRESSES_MAX];
     struct timer waiting, linger;
-    struct report_place place;
     struct report_writer *writer; /* NULL: no report is asked for */
     bool over;
-    int save_signo; /* asks the program to save and go on; 0: it cannot be asked */
     /* Numbers of cuts: told last, taken in by a hub, and when that was. */
     int64_t cut_told, cut_heard;
     uint64_t cut_heard_ms;
     struct run_report report; /* the last */
 };
-
-/* ---- options ---- */
-static const char *env_take(const char *name)
-{
-    const char *v = getenv(name);
-    char *kept = v && *v ? mem_strdup(v) : NULL; /* as long as the process */
-
-    if (v)
-        (void)unsetenv(name);
-    return kept;
-}
-
-/* Takes ours out of argv; the shim reads the rest. */
-static int args_take(int *argc, char **argv, struct home_args *a, struct err *err)
-{
-    const struct {
-        const char *name, *env;
-        const char **value;
-    } options[] = {{"--home", "HANSE_HOME", &a->home},
-                   {"--home-ca", "HANSE_HOME_CA", &a->ca},
-                   {"--token-file", "HANSE_TOKEN_FILE", &a->token},
-                   {"--home-wait", "HANSE_HOME_WAIT", &a->wait},
-                   {"--home-proxy", "HANSE_HOME_PROXY", &a->proxy},
-                   {"--home-proxy-auth", "HANSE_HOME_PROXY_AUTH", &a->proxy_auth},
-                   {"--save-signal", NULL, &a->save_signal},
-                   {"--report", "HANSE_REPORT_FILE", &a->report}};
-    const size_t n_options = sizeof options / sizeof *options;
-    bool agents = false, command = false;
-    int n = 0;
-
-    for (int i = 0; i < *argc; i++) {
-        size_t k = command ? n_options : 0;
-        command = command || strcmp(argv[i], "--") == 0;
-        while (k < n_options && strcmp(argv[i], options[k].name) != 0)
-            k++;
-        if (k == n_options) {
-            agents = agents || (!command &&
-                                (strcmp(argv[i], "--dir") == 0 || strcmp(argv[i], "--enter") == 0 ||
-                                 strcmp(argv[i], "--attach") == 0));
-            argv[n++] = argv[i];
-            continue;
-        }
-        if (++i == *argc)
-            return err_set(err, E_USAGE, "%s needs a value", argv[i - 1]);
-        *options[k].value = argv[i];
-    }
-    argv[n] = NULL;
-    *argc = n;
-    for (size_t k = 0; k < n_options && !agents; k++) {
-        const char *v = options[k].env ? env_take(options[k].env) : NULL;
-        if (!*options[k].value)
-            *options[k].value = v;
-    }
-    if (agents && (a->home || a->report))
-        return err_set(err, E_USAGE, "--home and --report are for runners without an agent");
-    return 0;
-}
-
-static int args_check(struct life *f, struct err *err)
-{
-    const struct home_args *a = &f->args;
-    char *end = NULL;
-
-    if (!a->home != !a->ca || (a->home && !a->token))
-        return err_set(err, E_USAGE, "--home, --home-ca and --token-file belong together");
-    if (a->report && report_place_read(a->report, &f->place, err) < 0)
-        return err->code;
-    bool signs = a->report && report_place_signs(&f->place);
-    if (signs && !a->token)
-        return err_set(err, E_USAGE, "--report %.100s needs --token-file: it is signed by it",
-                       a->report);
-    if (a->token && !a->home && !signs)
-        return err_set(err, E_USAGE, "--token-file belongs to --home, or to a --report that is "
-                                     "signed");
-    if (a->save_signal && !a->home)
-        return err_set(err, E_USAGE, "--save-signal belongs to --home: nobody else asks by it");
-    f->save_signo = a->save_signal ? signal_number(a->save_signal) : 0;
-    if (a->save_signal && f->save_signo <= 0)
-        return err_set(err, E_USAGE, "--save-signal %.32s: no signal that is known",
-                       a->save_signal);
-    f->wait_ms = WAIT_MS;
-    if (a->wait) {
-        errno = 0;
-        f->wait_ms = strtoull(a->wait, &end, 10);
-        if (*a->wait < '0' || *a->wait > '9' || *end || errno || f->wait_ms > WAIT_MAX_MS)
-            return err_set(err, E_USAGE, "--home-wait %s: expected milliseconds", a->wait);
-    }
-    return home_proxy_read(a->home, a->proxy, a->proxy_auth, &f->proxy, &f->has_proxy, err);
-}
 
 /* ---- the end ---- */
 static void finish(void *arg)
@@ -257,14 +157,42 @@ static void life_signal(void *arg, int signo)
 }
 
 /* ---- what the hub says ---- */
-static void on_welcome(void *arg)
+/* Whoever started it knows best where it is, then the hub; what neither knows stays as the
+ * environment has it, which is theirs as well. */
+static int seat_take(struct life *f, const struct home_welcome *w, struct err *err)
+{
+    const char *node = f->args.node ? f->args.node : w ? w->node : "";
+    const char *devices = f->args.devices;
+    AUTO_BUF list;
+
+    buf_init(&list, DEVICES_MAX);
+    buf_str(&list, "");
+    for (uint32_t i = 0; w && i < w->n_gpus; i++)
+        buf_printf(&list, "%s%lld", i ? "," : "", (long long)w->gpus[i]);
+    if (list.failed)
+        return err_set(err, E_TOOLARGE, "it was given more devices than can be named");
+    if (!devices && w && *w->node && !w->count)
+        devices = list.p;
+    if ((*node && setenv("HANSE_NODE", node, 1) != 0) ||
+        (devices && setenv("HANSE_GPUS", devices, 1) != 0))
+        return err_set(err, E_IO, "HANSE_NODE and HANSE_GPUS cannot be set");
+    f->cfg.env = (const char *const *)environ;
+    return 0;
+}
+
+static void on_welcome(void *arg, const struct home_welcome *w)
 {
     struct life *f = arg;
     struct err err;
 
     timer_stop(&f->waiting);
     streams_session(f->streams, home_caller_stream(f->caller));
-    if (!f->runner && !f->over && runner_create(f->loop, &f->cfg, &f->runner, &err) < 0)
+    if (f->runner || f->over)
+        return;
+    int rc = seat_take(f, w, &err);
+    if (rc == 0)
+        rc = runner_create(f->loop, &f->cfg, &f->runner, &err);
+    if (rc < 0)
         life_never(f, err.text);
 }
 
@@ -301,7 +229,7 @@ static void on_save(void *arg, const struct shim_save *q)
     struct shim_save own = *q;
 
     if (!own.signo)
-        own.signo = f->save_signo;
+        own.signo = f->args.save_signo;
     if (f->runner)
         runner_save(f->runner, &own);
 }
@@ -346,7 +274,7 @@ static void wait_over(void *arg)
     char why[400];
 
     (void)snprintf(why, sizeof why, "no hub has taken it in %llu s: %.200s",
-                   (unsigned long long)f->wait_ms / 1000, home_caller_why(f->caller));
+                   (unsigned long long)f->args.wait_ms / 1000, home_caller_why(f->caller));
     life_never(f, why);
 }
 
@@ -496,7 +424,8 @@ static int identity_take(struct life *f, const struct home_token *t, struct err 
         rc = env_number("HANSE_RANK", t->rank, err);
     if (rc == 0)
         rc = env_number("HANSE_WORLD_SIZE", t->ranks, err);
-    if (rc == 0 && f->save_signo && setenv("HANSE_SAVE_SIGNAL", signal_name(f->save_signo), 1) != 0)
+    if (rc == 0 && f->args.save_signo &&
+        setenv("HANSE_SAVE_SIGNAL", signal_name(f->args.save_signo), 1) != 0)
         rc = err_set(err, E_IO, "HANSE_SAVE_SIGNAL cannot be set");
     f->cfg.env = (const char *const *)environ;
     return rc;
@@ -512,8 +441,8 @@ static int home_begin(struct life *f, int64_t made_ms, struct err *err)
     int rc = home_addresses_read(f->addresses, f->address, &n, err);
     if (rc == 0)
         rc = file_read(f->loop, f->args.ca, CA_MAX_BYTES - 1, &ca, err);
-    if (rc == 0 && f->has_proxy && f->args.proxy_auth)
-        rc = proxy_login_file(f->loop, f->args.proxy_auth, &f->proxy, err);
+    if (rc == 0 && f->args.has_proxy && f->args.proxy_auth)
+        rc = proxy_login_file(f->loop, f->args.proxy_auth, &f->args.proxy, err);
     if (rc < 0)
         return rc;
     buf_char(&ca, '\0');
@@ -525,36 +454,38 @@ static int home_begin(struct life *f, int64_t made_ms, struct err *err)
     const struct home_caller_config cfg = {.addresses = f->address,
                                            .n_addresses = n,
                                            .tls = f->tls,
-                                           .proxy = f->has_proxy ? &f->proxy : NULL,
+                                           .proxy = f->args.has_proxy ? &f->args.proxy : NULL,
                                            .token = f->token,
                                            .logs = f->output != NULL,
                                            .execs = execs,
                                            .events = &home_events,
                                            .arg = f};
     f->caller = home_caller_create(f->loop, &cfg);
-    timer_start(&f->waiting, f->wait_ms);
+    timer_start(&f->waiting, f->args.wait_ms);
     return 0;
 }
 
 /* What tells of it comes first: what cannot tell never starts. */
 static int life_begin(struct life *f, struct err *err)
 {
-    bool signs = f->args.report && report_place_signs(&f->place);
+    bool signs = f->args.report && report_place_signs(&f->args.place);
     struct home_token token = {0};
     int rc = 0;
 
     if (f->args.report && !signs)
-        rc = report_writer_create(f->loop, &f->place, "", &f->writer, err);
+        rc = report_writer_create(f->loop, &f->args.place, "", &f->writer, err);
     if (rc == 0 && f->args.token)
         rc = token_take(f, &token, err);
     if (rc == 0 && f->args.token)
         rc = identity_take(f, &token, err);
     if (rc == 0 && signs)
-        rc = report_writer_create(f->loop, &f->place, f->token, &f->writer, err);
+        rc = report_writer_create(f->loop, &f->args.place, f->token, &f->writer, err);
     if (rc < 0)
         return rc;
-    return f->args.home ? home_begin(f, token.made_ms, err)
-                        : runner_create(f->loop, &f->cfg, &f->runner, err);
+    if (f->args.home)
+        return home_begin(f, token.made_ms, err);
+    rc = seat_take(f, NULL, err);
+    return rc < 0 ? rc : runner_create(f->loop, &f->cfg, &f->runner, err);
 }
 
 static int life_create(void *arg, struct loop *l, const struct runner_config *cfg, struct err *err)
@@ -584,15 +515,14 @@ int run_main(int argc, char **argv)
     struct life f = {.loop = NULL};
     const struct run_host host = {life_create, life_stop, life_signal, &f};
     struct err err;
-    int rc = args_take(&argc, argv, &f.args, &err);
+    int rc = home_args_take(&argc, argv, &f.args, &err);
 
-    if (rc == 0)
-        rc = args_check(&f, &err);
     if (rc < 0) {
         (void)fprintf(stderr, "hanse run: %s\nSee hanse run --help.\n", err.text);
         return 2;
     }
-    rc = shim_main(argc, argv, f.args.home || f.args.report ? &host : NULL);
+    bool ours = f.args.home || f.args.report || f.args.node || f.args.devices;
+    rc = shim_main(argc, argv, ours ? &host : NULL);
     mem_free(f.addresses);
     return rc;
 }

@@ -1,9 +1,8 @@
-/* The runner's side of logs (home_output.h). Nothing here waits: its own output is written by the
+/* The runner's side of logs (home_runner.h). Nothing here waits: its own output is written by the
  * thread pool, a piece at a time. */
-#include "connectors/home/home_output.h"
+#include "connectors/home/home_runner.h"
 
 #include "api/base/log.h"
-#include "connectors/home/home_linux.h"
 #include "connectors/output/output.h"
 
 #include <stdio.h>

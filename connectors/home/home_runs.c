@@ -350,7 +350,10 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
     frame_reader_init(&x->reader);
     timer_start(&x->look, SILENCE_MS);
     stream_set(a->stream, &session_events, x);
-    frame_send(a->stream, HOME_WELCOME, 0, 0, NULL, 0);
+    if (a->welcome)
+        wire_tell(a->stream, HOME_WELCOME, 0, home_welcome, a->welcome);
+    else
+        frame_send(a->stream, HOME_WELCOME, 0, 0, NULL, 0);
     save_send(x);
     tell(r);
     return 0;

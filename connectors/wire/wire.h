@@ -97,7 +97,7 @@ enum agent_frame {
 /* ---- frames between a runner that calls home and the hub ---- */
 enum home_frame {
     HOME_HELLO = 1,    /* runner: home_hello, first */
-    HOME_WELCOME = 2,  /* hub, no body: it is taken */
+    HOME_WELCOME = 2,  /* hub: home_welcome, or of an older one no body: it is taken */
     HOME_REDIRECT = 3, /* hub: wire_redirect, then it closes */
     HOME_REFUSED = 4,  /* hub: home_refused, then it closes */
     HOME_BEAT = 5,     /* runner: wire_beat; hub: the answer, no body */

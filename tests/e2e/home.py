@@ -116,7 +116,7 @@ class Home(Federation):
     def serve(self, name):
         self.servers[name] = self._spawn("server-" + name, [
             sys.executable, os.path.join(TOP, "deploy", "examples", "callout", "server.py"), "--port", str(self.port[name]),
-            "--key-file", self.path("key"), "--state", self.path("state-" + name), "--runner", self.keeper(name)])
+            "--key-file", self.path("key"), "--state", self.path("state-" + name), "--runner", self.keeper(name), "--gpus", "2"])
 
     def apply(self, *documents, check=True):
         return self.cli("apply", "-f", "-", check=check, text="---\n".join(json.dumps(d) + "\n" for d in documents))
@@ -163,7 +163,7 @@ class Home(Federation):
         wait_for("the targets to be connected", lambda: set(self.port) <= self.connected(), 30)
 
     def runs_and_tells_the_end(self):
-        self.work("good")
+        self.work("good", resources={"gpu": {"count": 2}})
         self.work("bad", code=3)
         self.check("what ends with 0 succeeds", self.phase("good", *OVER)["phase"] == "Succeeded")
         end = self.phase("bad", *OVER)
@@ -174,6 +174,10 @@ class Home(Federation):
         self.check("it is told whose it is, in the names that agents use",
                    (told.get("HANSE_NAMESPACE"), told.get("HANSE_TARGET")) == ("default", "rack") and told.get("HANSE_WORKLOAD_UID")
                    and told.get("HANSE_CLUSTER_UID"), {k: v for k, v in told.items() if k.startswith("HANSE_")})
+        self.check("and where it is, with its devices, by the hub", (told.get("HANSE_NODE"), told.get("HANSE_GPUS")) == ("n1", "0,1"),
+                   (told.get("HANSE_NODE"), told.get("HANSE_GPUS")))
+        with open(self.path("env.bad"), encoding="utf-8") as file:
+            self.check("of which it may have none", "HANSE_GPUS=\n" in file.read())
         self.check("its program sees neither token nor home", "hanse-run-1" not in text and "HANSE_HOME" not in text and "HANSE_TOKEN" not in text)
         left = [n for n in os.listdir(self.path("state-rack")) if n.endswith(".token")]  # the keeper's have another name
         self.check("no token is left on disk", not left, left)
@@ -182,7 +186,7 @@ class Home(Federation):
         """Its runner leaves a signed report behind, its server hands that on unread, and what its program writes there is worth nothing."""
         forged = json.dumps({"hanse": 1, "state": "ended", "exitCode": 0, "message": "all is well"})
         report = f"{self.path('state-quiet')}/$HANSE_WORKLOAD_UID.$HANSE_EPOCH.1.report"
-        for name, end in (("tells", "exit 4"), ("forges", f"echo '{forged}' > \"{report}\"; exit 4"),
+        for name, end in (("tells", f'test "$HANSE_NODE,$HANSE_GPUS" = n1, && exit 4'), ("forges", f"echo '{forged}' > \"{report}\"; exit 4"),
                           ("kills", f"echo '{forged}' > \"{report}\"; kill -9 $(ps -o pgid= $PPID) $PPID; sleep 60")):
             self.apply(document("Workload", name, {
                 "type": "batch", "targets": {"names": ["quiet"]}, "resources": {"cpu": 1, "memory": "64Mi"},

@@ -141,13 +141,40 @@ static const char *claimed(const struct brain *b, const struct home_token *t)
     return NULL;
 }
 
-/* The log has its claim, or knows none yet. */
-static void runner_take(struct site *at, const struct home_arrival *a)
+/* Where the log has it. Its target may have put it elsewhere a moment ago: then whoever started it
+ * has told it so. */
+static void seat_find(const struct site *at, const struct home_token *t, struct home_welcome *ret)
 {
+    const struct object *w = root_workload_by_uid(at->brain->root, t->key.uid);
+    const struct placement *p = object_as(w, workload)->status->placement;
+    size_t n = strlen(p->target);
+
+    *ret = (struct home_welcome){.node = ""};
+    for (uint32_t i = 0; i < p->n_assignments; i++) {
+        const struct assignment *s = &p->assignments[i];
+        if (s->rank != t->rank)
+            continue;
+        bool below = strncmp(s->node, p->target, n) == 0 && s->node[n] == '.';
+        *ret = (struct home_welcome){.node = below ? s->node + n + 1 : s->node,
+                                     .gpus = s->gpus,
+                                     .n_gpus = s->n_gpus,
+                                     .count = (int)s->count};
+        return;
+    }
+}
+
+/* The log has its claim, or knows none yet. */
+static void runner_take(struct site *at, const struct home_arrival *came)
+{
+    struct home_welcome welcome;
+    struct home_arrival with = *came;
+    const struct home_arrival *a = &with;
     struct err err = {0};
     char key[RUN_KEY_MAX];
 
     run_key_print(&a->token->key, key);
+    seat_find(at, a->token, &welcome);
+    with.welcome = &welcome;
     if (at->connector->ops->runner(at->connector, a, &err) < 0)
         log_event(LOG_WARN, "runner.refused",
                   LOG_FIELDS({"key", log_str(key)}, {"why", log_str(err.text)}));

@@ -231,11 +231,15 @@ class Runs:
         self.keep(run)
         env = {**os.environ, **dict(e.split("=", 1) for e in order.get("env", [])),
                "HANSE_RUN_KEY": key, "HANSE_WORKLOAD_NAME": order.get("workload", ""), "PRINCIPAL": order.get("principal", "")}
+        worker = (order.get("workers") or [{}])[0]
+        at = {"HANSE_NODE": worker.get("node", ""), **({"HANSE_GPUS": ",".join(map(str, worker.get("gpus", [])))} if not worker.get("count") else {})}
         home, report = (order.get("home"), order.get("report")) if self.runner else (None, None)
         if home or report:
-            argv = self.by_runner(key, home or {}, report, order, argv)
+            argv = self.by_runner(key, home or {}, report, order, at, argv)
             run.update(home=home is not None, reporting=report is not None)
             self.keep(run)
+        else:
+            env.update(at)
         if not self.in_time(run, order):
             return run
         self.children[key] = subprocess.Popen(["/bin/sh", "-c", RUNNER if home or report else WRAPPER, "run", self.path(key)] + argv, env=env,
@@ -271,14 +275,15 @@ class Runs:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
 
-    def by_runner(self, key, home, report, order, argv):
+    def by_runner(self, key, home, report, order, at, argv):
         files = self.path(key)
         self.secret(files + ".token", (home or report)["tokens"][0])
         form = "file:" if report else ""
         argv = ["--report", form + files + ".report", *(["--start-by", str(order["startBy"]), "--start-from", str(order.get("startFrom", 0))]
                                                         if order.get("startBy") else []), "--grace", str(order.get("graceMs", 30_000)), *home.get("options", []), "--"] + argv
-        if not home:
-            return [self.runner, "run", "--token-file", files + ".token"] + argv
+        if not home:  # else the hub tells where it is: as it was ordered
+            seat = ["--node", at["HANSE_NODE"], *(["--devices", at["HANSE_GPUS"]] if "HANSE_GPUS" in at else [])]
+            return [self.runner, "run", "--token-file", files + ".token", *seat] + argv
         write(files + ".ca", home["ca"])
         proxy = ["--home-proxy", home["proxy"]] if home.get("proxy") else []
         if home.get("proxyAuth"):

@@ -88,14 +88,16 @@ static void accepted(struct listener *li, struct stream *s, void *arg)
 static void arrived(void *arg, const struct home_arrival *a)
 {
     struct hub_side *h = arg;
+    struct home_arrival with = *a;
     struct err err;
 
+    with.welcome = h->welcome;
     h->came++;
     if (h->redirect)
         home_redirect(a->stream, h->redirect);
     else if (h->refuse)
         home_refuse(a->stream, h->over, h->refuse);
-    else if (home_runs_take(h->runs, a, &err) < 0)
+    else if (home_runs_take(h->runs, &with, &err) < 0)
         str_copy(C[1].why, sizeof C[1].why, err.text);
 }
 
@@ -129,9 +131,14 @@ void hub_end(struct hub_side *h)
     h->runs = home_runs_destroy(h->runs, "this member is gone");
 }
 
-static void on_welcome(void *arg)
+static void on_welcome(void *arg, const struct home_welcome *w)
 {
-    ((struct caller_side *)arg)->welcomes++;
+    struct caller_side *c = arg;
+
+    c->welcomes++;
+    str_copy(c->node, sizeof c->node, w ? w->node : "nobody tells");
+    c->n_gpus = w ? w->n_gpus : 0;
+    c->gpu = w && w->n_gpus ? w->gpus[w->n_gpus - 1] : -1;
 }
 static void on_refused(void *arg, bool over, const char *why)
 {

@@ -15,6 +15,7 @@ struct hub_side {
     struct home_runs *runs;
     char address[32];
     const char *redirect, *refuse; /* whoever shows a good token is sent there; refused for that */
+    const struct home_welcome *welcome; /* whoever is taken is told that */
     bool over, deaf;               /* of refuse; deaf: streams are taken, and nobody answers */
     unsigned came, told;
     struct stream *last;
@@ -25,6 +26,9 @@ struct caller_side {
     struct home_caller_config cfg;
     const char *addresses[2];
     char token[HOME_TOKEN_MAX], why[256];
+    char node[64]; /* as it was told by the last welcome */
+    uint32_t n_gpus;
+    int64_t gpu; /* the last of them */
     unsigned welcomes, refusals, heard, renewals, stops, saves, goes;
     bool over;
     struct shim_renew renew;

@@ -44,6 +44,10 @@ static bool told_and_heard(void)
 {
     return H[0].told > 1 && C[0].heard > 1 && home_caller_heard(C[0].caller);
 }
+static bool second_welcome(void)
+{
+    return C[1].welcomes > 0;
+}
 static bool all_orders(void)
 {
     return C[0].renewals && C[0].stops && C[0].saves;
@@ -73,6 +77,25 @@ static void test_it_is_taken_told_and_ordered(void **state)
     assert_int_equal(C[0].stop.signo, 10);
     assert_int_equal(C[0].stop.grace_ms, 1500);
     assert_int_equal(C[0].save.number, 4);
+}
+
+/* Where the log has it; an older hub tells nothing. */
+static void test_it_is_told_where_it_is(void **state)
+{
+    const struct home_token t = token_of(1, 0, 1), u = token_of(2, 0, 1);
+    int64_t gpus[] = {0, 5};
+    const struct home_welcome w = {.node = "n7", .gpus = gpus, .n_gpus = 2};
+
+    (void)state;
+    caller_begin(&C[0], &t);
+    until(welcome);
+    assert_string_equal(C[0].node, "nobody tells");
+    H[0].welcome = &w;
+    caller_begin(&C[1], &u);
+    until(second_welcome);
+    assert_string_equal(C[1].node, "n7");
+    assert_int_equal(C[1].n_gpus, 2);
+    assert_int_equal(C[1].gpu, 5);
 }
 
 static bool renewed(void)
@@ -420,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_a_token_names_one_runner),
         T(test_it_is_taken_told_and_ordered),
+        T(test_it_is_told_where_it_is),
         T(test_a_lease_counts_from_an_old_beat),
         T(test_another_member_sends_it_on),
         T(test_a_member_dies_in_the_middle),

@@ -122,6 +122,35 @@ static void its_program_has_names_and_no_token(void **state)
     assert_null(strstr(text, "HANSE_TOKEN_FILE"));
 }
 
+/* Who started it says where it is; what it does not say stays as it was. */
+static void its_program_is_told_where_it_is(void **state)
+{
+    char text[65536];
+
+    (void)state;
+    assert_int_equal(setenv("HANSE_NODE", "elsewhere", 1), 0);
+    assert_int_equal(setenv("HANSE_GPUS", "9", 1), 0);
+    assert_int_equal(RUN("--node", "n3", "--devices", "0,12", "--", "sh", "-c", "env >\"$0\"",
+                         run_file("env")),
+                     0);
+    (void)got(run_file("env"), text, sizeof text);
+    assert_non_null(strstr(text, "HANSE_NODE=n3\n"));
+    assert_non_null(strstr(text, "HANSE_GPUS=0,12\n"));
+    assert_int_equal(RUN("--node", "n4", "--", "sh", "-c", "env >\"$0\"", run_file("env")), 0);
+    (void)got(run_file("env"), text, sizeof text);
+    assert_non_null(strstr(text, "HANSE_NODE=n4\n"));
+    assert_non_null(strstr(text, "HANSE_GPUS=9\n"));
+    assert_int_equal(RUN("--devices", "", "--", "sh", "-c", "env >\"$0\"", run_file("env")), 0);
+    (void)got(run_file("env"), text, sizeof text);
+    assert_non_null(strstr(text, "HANSE_GPUS=\n"));
+    assert_int_equal(RUN("--devices", "0,", "--", "true"), 2);
+    assert_int_equal(RUN("--devices", ",0", "--", "true"), 2);
+    assert_int_equal(RUN("--devices", "0,x", "--", "true"), 2);
+    assert_int_equal(RUN("--devices", "12345", "--", "true"), 2);
+    assert_int_equal(unsetenv("HANSE_NODE"), 0);
+    assert_int_equal(unsetenv("HANSE_GPUS"), 0);
+}
+
 /* What its program writes there while it lives, longer than any report, is gone at the end. */
 static void what_its_program_writes_is_overwritten(void **state)
 {
@@ -241,6 +270,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_form_tells_the_end),
                                        cmocka_unit_test(a_plain_file_is_not_signed),
                                        cmocka_unit_test(its_program_has_names_and_no_token),
+                                       cmocka_unit_test(its_program_is_told_where_it_is),
                                        cmocka_unit_test(what_its_program_writes_is_overwritten),
                                        cmocka_unit_test(nothing_is_written_elsewhere),
                                        cmocka_unit_test(what_cannot_report_never_starts),
