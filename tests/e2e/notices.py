@@ -127,5 +127,24 @@ def leader_killed(p):
     p.holds("e", [1, 2])
 
 
+def they_come_and_go(p):
+    """Work does not go with each of them: what has just come stays, as long as there is time."""
+    p.train("f", 1500)
+    p.running("f", 1, 40)
+    for _ in range(12):
+        here = p.status("f")["placement"]["target"]
+        notice(p, here, "--kind", "spot", "--in", "10m")
+        time.sleep(1)
+        notice(p, here, "--clear")
+    p.check("of twelve that were taken back at once it went with one at most", len(p.moves_of("f")) <= 1, len(p.moves_of("f")))
+    here = p.running("f", len(p.moves_of("f")) + 1).target
+    at = notice(p, here, "--kind", "spot", "--in", "40s")
+    wait_for("another move", lambda: p.status("f").get("placement", {}).get("target") not in (None, here), 60)
+    p.check("when time is short it goes at once", time.monotonic() < at + 40, f"{time.monotonic() - at:.1f} s of 40")
+    notice(p, here, "--clear")
+    noticed(p)
+    p.check("it succeeds", p.ended("f")["phase"] == "Succeeded")
+
+
 if __name__ == "__main__":
-    sys.exit(run((spot_moves, one_node, nowhere_to_go, leader_killed), nodes=NODES, members=3))
+    sys.exit(run((spot_moves, one_node, nowhere_to_go, leader_killed, they_come_and_go), nodes=NODES, members=3))

@@ -27,6 +27,7 @@
 /* Ahead of a deadline, beside its grace, what finds no other place begins to stop: a pass, and what
  * the entries take. */
 #define NOTICE_LEAD_MS (MUST_EVERY_MS + 10000)
+#define NOTICE_CALM_MS 60000 /* what began anew stays so long, whatever is announced and taken back */
 
 static void begun(void *arg, bool ok)
 {
@@ -77,6 +78,18 @@ bool causes_goes_anyway(struct brain *b, const struct object *w, enum move_cause
     return cause == MOVE_DRAIN || cause == MOVE_COMPLIANCE;
 }
 
+/* It has just come, and there is time: where notices come and go, work must not go with each. */
+static bool has_just_come(struct brain *b, const struct object *w, enum move_cause cause)
+{
+    const struct workload_status *s = object_as(w, workload)->status;
+    const struct node_notice *n = policy_notice(b->pool, s->placement, NULL);
+    int64_t now = core_time_ms(b->cfg.core);
+    int64_t left = s->n_ends ? s->ends[s->n_ends - 1].at + NOTICE_CALM_MS - now : 0;
+
+    return cause == MOVE_SPOT && n && left > 0 &&
+           (!n->deadline || n->deadline - now - left > workload_grace_ms(w) + NOTICE_LEAD_MS);
+}
+
 static void must_look(struct brain *b, const struct object *w)
 {
     enum move_cause cause;
@@ -88,7 +101,7 @@ static void must_look(struct brain *b, const struct object *w)
     if (!movable(object_as(w, workload)->status->phase) || !begin_possible(b, w))
         return;
     cause = policy_must_leave(b->pool, w, core_time_ms(b->cfg.core));
-    if (!cause)
+    if (!cause || has_just_come(b, w, cause))
         return;
     rq = request(b, w);
     if (policy_move(b->pool, &rq, cause, a, &c, &err)) {
