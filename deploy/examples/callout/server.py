@@ -2,9 +2,11 @@
 """A callout target in one file, written from connectors/callout/README.md alone: it runs the commands that it is given as processes of
 this machine. What it has accepted is on disk before anything starts, so it may be killed at any moment and started again.
 
-    server.py --port 8640 --key-file KEY --state FOLDER [--nodes 2] [--gpus 4 | --nodes-file NODES.json] [--runner /usr/bin/hanse]
-              [--offers OFFERS.json] [--principals PRINCIPALS.json]
+    server.py --port 8640 --key-file KEY --state FOLDER [--nodes 2] [--gpus 4 | --counted 4 | --nodes-file NODES.json]
+              [--runner /usr/bin/hanse] [--offers OFFERS.json] [--principals PRINCIPALS.json]
 
+With --counted its nodes tell how many devices they have, and no numbers of them, as a kubelet or Slurm does: it picks them itself when an
+order comes, refuses one for which there is none, and its program sees them in DEVICES.
 With --principals every order has to name one of them, {"anna": {"token": "…", "user": "anna"}}, and bring its token where there is one. Its
 program is started as that user (by root; without `user`, as who runs this server), and sees its name in PRINCIPAL.
 With --offers it rents machines: groups of slots of this one, which take a while to boot, appear as a node each, and end themselves when
@@ -96,7 +98,7 @@ class Runs:
 
     def __init__(self, folder, runner=None, principals=None):
         self.principals = principals
-        self.folder, self.runner, self.lock, self.gone = folder, runner, threading.Condition(), lambda node: False
+        self.folder, self.runner, self.lock, self.gone, self.node = folder, runner, threading.Condition(), lambda node: False, lambda name: {}
         self.runs, self.children, self.changes, self.at = {}, {}, [], 0
         os.makedirs(folder, exist_ok=True)
         if not read(self.path("instance")):
@@ -207,6 +209,30 @@ class Runs:
             self.keep(run)
         return run
 
+    # ---- devices that its nodes count -------------------------------------------------------------------
+
+    @staticmethod
+    def kind(worker, class_):
+        """What it gets a number of: no two kinds have a device in common."""
+        return worker.get("node", ""), class_
+
+    def held(self, kind):
+        """By those that live, so a server that was started again knows it, too."""
+        return {d for run in self.runs.values() if run["state"] in ("starting", "running")
+                for w in run.get("workers", []) if self.kind(w, run.get("class", "")) == kind for d in w.get("given", [])}
+
+    def give(self, worker, class_, taken):
+        """Picks devices for it; taken: what the same order has been given."""
+        kind, node = self.kind(worker, class_), self.node(worker.get("node", ""))
+        rows = [r for r in node.get("counted", []) if self.kind({**r, "node": kind[0]}, r.get("class", "")) == kind]
+        others = sum(o["count"] for o in node.get("others", {}).get("classes", []) if self.kind({**o, "node": kind[0]}, o.get("class", "")) == kind)
+        held = self.held(kind) | taken.setdefault(kind, set())
+        free = [d for d in range(sum(r["count"] - r.get("unhealthy", 0) for r in rows)) if d not in held]
+        if len(free) - others < worker["count"]:
+            raise Refused(507, f"node {kind[0]} has no {worker['count']} of its {class_} left", **{"class": "capacity", "scope": "class", "name": class_})
+        taken[kind] |= set(given := free[:worker["count"]])
+        return {**worker, "given": given, "gpus": given}
+
     # ---- the requests -----------------------------------------------------------------------------------
 
     def submit(self, key, order):
@@ -225,12 +251,16 @@ class Runs:
         if not argv:
             raise Refused(422, "this target runs argv or script", **{"class": "invalid", "scope": "workload"})
         argv = ["runuser", "-u", who["user"], "--", *argv] if who.get("user") else argv
+        taken = {}
+        if "workers" in order:
+            order["workers"] = [self.give(w, order.get("class", ""), taken) if w.get("count") else w for w in order["workers"]]
         run = {"key": key, "state": "starting", "since": int(time.time() * 1000),
-               **{k: order[k] for k in ("cluster", "stateRv", "namespace", "workload", "workers", "principal") if k in order}}
+               **{k: order[k] for k in ("cluster", "stateRv", "namespace", "workload", "workers", "class", "principal") if k in order}}
         self.runs[key] = run
         self.keep(run)
         env = {**os.environ, **dict(e.split("=", 1) for e in order.get("env", [])),
-               "HANSE_RUN_KEY": key, "HANSE_WORKLOAD_NAME": order.get("workload", ""), "PRINCIPAL": order.get("principal", "")}
+               "HANSE_RUN_KEY": key, "HANSE_WORKLOAD_NAME": order.get("workload", ""), "PRINCIPAL": order.get("principal", ""),
+               "DEVICES": " ".join(f"{w.get('node', '')}:{d}" for w in order.get("workers", []) for d in w.get("given", []))}
         worker = (order.get("workers") or [{}])[0]
         at = {"HANSE_NODE": worker.get("node", ""), **({"HANSE_GPUS": ",".join(map(str, worker.get("gpus", [])))} if not worker.get("count") else {})}
         home, report = (order.get("home"), order.get("report")) if self.runner else (None, None)
@@ -608,6 +638,7 @@ def main(handler=Handler):
     p.add_argument("--state", required=True)
     p.add_argument("--nodes", type=int, default=1)
     p.add_argument("--gpus", type=int, default=0, help="of class h100, of each node")
+    p.add_argument("--counted", type=int, default=0, help="likewise, but by count alone")
     p.add_argument("--nodes-file", default="", help="a JSON list of nodes instead, read again whenever it is changed")
     p.add_argument("--offers", default="", help="a JSON list of the machines that may be rented")
     p.add_argument("--principals", default="", help="a JSON object of those in whose names programs are started")
@@ -617,9 +648,10 @@ def main(handler=Handler):
     s.key, s.runs = read(a.key_file).strip().encode(), Runs(
         os.path.abspath(a.state), a.runner, json.loads(read(a.principals)) if a.principals else None)
     s.machines = Machines(os.path.join(os.path.abspath(a.state), "machines"), a.offers, s.runs)
-    s.runs.gone = s.machines.gone
+    s.runs.gone, s.runs.node = s.machines.gone, lambda name: s.nodes.nodes.get(name) or {}
     s.nodes = Nodes(a.nodes_file, [{"name": f"n{i + 1}", "cpu": "64", "memory": "64Gi",
-                                    "gpus": [{"index": g, "class": "h100", "memory": "80Gi"} for g in range(a.gpus)]}
+                                    "gpus": [{"index": g, "class": "h100", "memory": "80Gi"} for g in range(a.gpus)],
+                                    **({"counted": [{"class": "h100", "memory": "80Gi", "count": a.counted}]} if a.counted else {})}
                                    for i in range(0 if a.nodes_file else a.nodes)], s.machines)
     threading.Thread(target=s.runs.watch, args=(s.nodes,), daemon=True).start()
     s.serve_forever()

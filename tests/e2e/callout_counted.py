@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""A target that picks devices itself and tells how many it has, as a kubelet and Slurm do (connectors/callout): the real binary and the
+example server. What is asked for is given once, never more than there is; who waits hears why; the ledger's sums are those of the devices;
+and a node that cannot be read is seen."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+from callout import NODE, OVER, PROGRAM, TOP, Callout, Failure, document, wait_for  # noqa: E402
+
+COUNTED = {**NODE, "counted": [{"class": "h100", "memory": "80Gi", "count": 4}]}
+
+
+class Counted(Callout):
+    def serve(self, *options):
+        self.server = self._spawn("server", [sys.executable, os.path.join(TOP, "deploy", "examples", "callout", "server.py"), "--port",
+                                             str(self.port), "--key-file", self.path("key"), "--state", self.path("state"),
+                                             *(options or ("--nodes", "1", "--counted", "4"))])
+
+    def ask(self, name, gpu, ticks=6000):
+        """A run that writes down which devices its server gave it."""
+        program = f'echo "$DEVICES" > "{self.path("devices." + name)}"\n' + PROGRAM.format(dir=self.dir, ticks=ticks, code=0)
+        self.apply(document("Workload", name, {
+            "type": "batch", "targets": {"names": ["rack"]}, "resources": {"cpu": 1, "memory": "64Mi", "gpu": gpu},
+            "run": {"command": ["/bin/sh", "-c", program], "retries": 0}}, namespace="default"))
+
+    def given(self, name):
+        def told():
+            with open(self.path("devices." + name), encoding="utf-8") as file:
+                return (text := file.read()).endswith("\n") and text.split()
+        self.phase(name, "Running")
+        return wait_for(f"the devices of {name}", lambda: os.path.exists(self.path("devices." + name)) and told(), 30)
+
+    def done(self, *names):
+        for name in names:
+            self.go(name)
+        for name in names:
+            self.check(f"{name} succeeds", self.phase(name, *OVER)["phase"] == "Succeeded")
+
+    def waits(self, name, *words):
+        """It is not placed, and explain says why."""
+        said = wait_for(f"the decision on {name}", lambda: (t := self.cli("explain", name, check=False).stdout) and all(w in t for w in words) and t, 60)
+        self.check(f"{name} waits, and hears why", self.phase(name, "Queued") and said, next(x.strip() for x in said.splitlines() if words[0] in x))
+
+    def from_now_on(self, *nodes):
+        """Its server is started again, with other nodes."""
+        self.nodes(*nodes)
+        self.kill_server()
+        self.serve("--nodes-file", self.path("nodes"))
+
+    def cost(self, *options):
+        return json.loads(self.cli("cost", "-o", "json", *options).stdout)
+
+    # ---- parts ------------------------------------------------------------------------------------------
+
+    def devices_by_count(self):
+        wait_for("rack.n1 to count its devices", lambda: self.node("rack.n1").get("spec", {}).get("counted"), 30)
+        self.ask("two", {"count": 2})
+        self.ask("one", {"count": 1})
+        two, one = self.given("two"), self.given("one")
+        self.check("each has as many as it asked for, and none has another's", len(two) == 2 and len(one) == 1 and not set(two) & set(one), two + one)
+        self.ask("more", {"count": 2})
+        self.waits("more", "GpusInUse", "1 of 2 free on one node")
+        told = self.cli("describe", "workload", "two").stdout
+        self.check("describe says which its server picked", ",".join(d.partition(":")[2] for d in two) in told.split("Workers:")[-1])
+        self.done("one")
+        self.check("it runs once there is room", len(self.given("more")) == 2, self.given("more"))
+        self.done("two", "more")
+
+    def sums_are_those_of_the_devices(self):
+        report = self.cost("--by", "workload")
+        rows = {row["workload"]: row for row in report["rows"]}
+        self.check("the ledger's balance is exact", report["balance"]["exact"], report["balance"])
+        for name, gpus in (("two", 2), ("one", 1), ("more", 2)):
+            spent = self.status(name)["spent"]
+            self.check(f"{name} is charged for what it held", abs(rows[name]["gpuHours"] - spent["gpuHours"]) < 1e-6 and spent["gpuHours"] > 0
+                       and self.held(name, gpus), spent)
+
+    def held(self, name, gpus):
+        """GPU-hours by its own times are no more than those that it is charged, and not far from them."""
+        status = self.status(name)
+        return status["spent"]["usedGpuHours"] <= status["spent"]["gpuHours"] + 1e-9 and status["spent"]["usedGpuHours"] > 0 and \
+            abs(status["spent"]["usedGpuHours"] + status["spent"]["unusedGpuHours"] - status["spent"]["gpuHours"]) < gpus * 1e-5
+
+    def others_and_unhealthy_ones(self):
+        self.from_now_on({**COUNTED, "counted": [{"class": "h100", "count": 4, "unhealthy": 1}], "others": {"classes": [{"class": "h100", "count": 2}]}})
+        wait_for("what others hold", lambda: self.node("rack.n1").get("status", {}).get("others"), 60)
+        self.ask("last", {"count": 1})
+        self.check("what is left is given", len(self.given("last")) == 1)
+        self.ask("held", {"count": 2})
+        self.waits("held", "HeldByOthers", "others than Hanse hold 2 h100")
+        self.from_now_on({**COUNTED, "counted": [{"class": "h100", "count": 4, "unhealthy": 2}]})
+        wait_for("others to be gone", lambda: not self.node("rack.n1").get("status", {}).get("others"), 60)
+        self.waits("held", "GpusUnhealthy", "2 of 4 h100 of node rack.n1 are unhealthy")
+        self.done("last")
+        self.check("it runs once they are gone", len(self.given("held")) == 2)
+        self.done("held")
+
+    def a_node_that_cannot_be_read(self):
+        def refused():
+            found = json.loads(self.cli("get", "targets", "rack", "-o", "json").stdout)["status"]["conditions"]
+            return next((c for c in found if c["type"] == "NodesRefused"), {})
+        self.from_now_on(COUNTED)
+        wait_for("rack.n1 to be whole", lambda: self.node("rack.n1")["spec"]["counted"][0].get("unhealthy", 0) == 0, 60)
+        self.check("nothing is said of nodes that can be read", not refused(), refused())
+        self.nodes(COUNTED, {**NODE, "name": "n2", "gpus": [{"class": "h100"}]})
+        said = wait_for("its Target to say so", refused, 60)
+        self.check("it says how many, which and why", said["status"] == "True" and "1 node cannot be read" in said["message"]
+                   and "rack.n2: a GPU without an index" in said["message"], said)
+        self.ask("beside", {"count": 4}, ticks=1)
+        self.check("the others of its page are used", self.phase("beside", *OVER)["phase"] == "Succeeded" and not self.node("rack.n2"))
+        self.nodes(COUNTED)
+        wait_for("it to be said no more", lambda: not refused(), 60)
+        self.check("nor once it is gone", True)
+
+    def nothing_ever_ran_twice(self):
+        with open(self.path("witness"), encoding="utf-8") as file:
+            self.check("no two copies ever lived at once", "double" not in file.read())
+        self.check("the ledger's balance is exact", self.cost()["balance"]["exact"], self.cost()["balance"])
+
+
+def main():
+    hanse = os.environ.get("HANSE", "")
+    if not os.access(hanse, os.X_OK) or not shutil.which("flock"):
+        print("there is no hanse, or no flock: set HANSE")
+        return 77
+    folder, only = tempfile.mkdtemp(prefix="hanse-counted-"), os.environ.get("HANSE_ONLY", "")
+    c, began = Counted(hanse, folder), time.monotonic()
+    parts = (Counted.devices_by_count, Counted.sums_are_those_of_the_devices, Counted.others_and_unhealthy_ones,
+             Counted.a_node_that_cannot_be_read, Counted.nothing_ever_ran_twice)
+    try:
+        for part in (Counted.begin, *[p for p in parts if only in p.__name__]):
+            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
+            try:
+                part(c)
+            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError, StopIteration) as error:
+                c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
+                if part is Counted.begin:
+                    break
+    finally:
+        c.stop()
+    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
+    if c.failed or os.environ.get("HANSE_KEEP"):
+        print(f"logs are kept in {folder}")
+    else:
+        shutil.rmtree(folder)
+    return 1 if c.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
