@@ -89,7 +89,7 @@ class Home(Federation):
     def __init__(self, hanse, folder):
         super().__init__(hanse, "/bin/false", folder, targets=(), members=3)
         self.failed, self.servers, self.proxy = 0, {}, ConnectProxy(LOGIN)
-        self.port = {name: free_port() for name in ("rack", "shelf", "quiet")}
+        self.port = {name: free_port() for name in ("rack", "shelf")}
         for name, text in (("key", SECRET), ("witness", "")):
             with open(self.path(name), "w", encoding="utf-8") as file:
                 file.write(text)
@@ -160,7 +160,7 @@ class Home(Federation):
         for name in self.port:
             self.serve(name)
         self.apply(self.secret(), *[self.target(name) for name in self.port])
-        wait_for("the targets to be connected", lambda: set(self.port) <= self.connected(), 30)
+        wait_for("the targets to be connected", lambda: {"rack", "shelf"} <= self.connected(), 30)
 
     def runs_and_tells_the_end(self):
         self.work("good", resources={"gpu": {"count": 2}})
@@ -184,6 +184,10 @@ class Home(Federation):
 
     def runs_without_a_way_home(self):
         """Its runner leaves a signed report behind, its server hands that on unread, and what its program writes there is worth nothing."""
+        self.port["quiet"] = free_port()
+        self.serve("quiet")
+        self.apply(self.target("quiet"))
+        wait_for("quiet to be connected", lambda: "quiet" in self.connected(), 30)
         forged = json.dumps({"hanse": 1, "state": "ended", "exitCode": 0, "message": "all is well"})
         report = f"{self.path('state-quiet')}/$HANSE_WORKLOAD_UID.$HANSE_EPOCH.1.report"
         for name, end in (("tells", f'test "$HANSE_NODE,$HANSE_GPUS" = n1, && exit 4'), ("forges", f"echo '{forged}' > \"{report}\"; exit 4"),
@@ -213,6 +217,8 @@ class Home(Federation):
             self.cli("delete", "workload", name)
         left = [n for n in os.listdir(self.path("state-quiet")) if n.endswith(".token")]
         self.check("no token is left on disk", not left, left)
+        del self.port["quiet"]  # nothing else is placed there
+        self.cli("delete", "target", "quiet")
 
     def holds_a_lease(self):
         for name, target in (("leased", "rack"), ("proxied", "shelf")):
