@@ -61,7 +61,8 @@ endif()
 add_library(hanse_static_libraries INTERFACE)
 if(HANSE_STATIC_RUNNER)
     foreach(row IN ITEMS "uv_a|uv.h|libuv1-dev" "cares|ares.h|libc-ares-dev"
-            "ssl|openssl/ssl.h|libssl-dev" "crypto|openssl/crypto.h|libssl-dev")
+            "ssl|openssl/ssl.h|libssl-dev" "crypto|openssl/crypto.h|libssl-dev"
+            "z|zlib.h|zlib1g-dev")
         string(REPLACE "|" ";" row ${row})
         list(GET row 0 name)
         list(GET row 1 header)

@@ -107,7 +107,10 @@ static bool principal_of_a_queue(const struct object *o)
 
 static bool logs_elsewhere(const struct object *o)
 {
-    return SPEC(target)->logs && SPEC(target)->type != TARGET_AGENT;
+    const struct target_connection *c = SPEC(target)->connection;
+    bool runners = target_can(SPEC(target)->type, CAN_CALL_HOME) && c && c->runners;
+
+    return SPEC(target)->logs && SPEC(target)->type != TARGET_AGENT && !runners;
 }
 
 static bool machines_elsewhere(const struct object *o)
@@ -281,7 +284,8 @@ static const struct promise promises[] = {
     {KIND_TARGET, PROMISE_REFUSED, "spec.principals[].queues", principal_of_a_queue,
      "anybody may ask for a Queue, so it gives no name by itself: say the namespaces, too"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.logs", logs_elsewhere,
-     "only agents keep in a store what their runs print: leave it out"},
+     "only agents, and runners that call home (spec.connection.runners), have what their programs "
+     "print kept in a store: leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.machines", machines_elsewhere,
      "only callout targets order machines: leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.limits.startWithin", start_by_elsewhere,

@@ -11,6 +11,7 @@
 #include "api/base/cluster.h"
 #include "api/base/net/proxy.h"
 #include "connectors/connector.h"
+#include "connectors/kept/kept.h"
 #include "connectors/report/report.h"
 #include "connectors/wire/wire.h"
 
@@ -21,6 +22,13 @@ struct home_arrival {      /* borrowed for the call */
     const struct home_hello *hello;
     const struct home_welcome *welcome; /* what it is told once it is taken; NULL: nothing */
     struct arena **mem; /* where token and hello are; who keeps them takes it, and leaves NULL */
+    const struct home_keep *keep; /* where what its program prints is kept; NULL: nowhere */
+};
+struct home_keep { /* connectors/kept; who calls home is given none of it, and cannot be */
+    struct kept_queue *queue;
+    const char *base, *roots;
+    const char *const *env;
+    uint64_t max_bytes; /* of its log */
 };
 struct home_door;
 struct home_door *home_door_create(struct loop *l, const struct home_keys *keys,
@@ -99,7 +107,7 @@ struct home_caller_config {       /* borrowed until home_caller_destroy */
     const struct tls_config *tls;
     const struct proxy *proxy; /* api/base/net/proxy.h; NULL: it dials straight */
     const char *token;
-    bool logs, execs; /* what it can be asked for */
+    bool logs, execs; /* what it can be asked for; logs: also to be kept */
     const struct home_caller_events *events;
     void *arg;
 };
@@ -116,6 +124,7 @@ void home_caller_tell(struct home_caller *h, const struct run_report *r); /* the
 /* Where frames of streams go; NULL: no hub has taken it at the moment. */
 struct stream *home_caller_stream(const struct home_caller *h);
 bool home_caller_heard(const struct home_caller *h);            /* the newest was taken in */
+bool home_caller_keeps(const struct home_caller *h); /* a hub that took it keeps its log */
 const char *home_caller_why(const struct home_caller *h);       /* no hub has taken it: why; "" */
 struct home_caller *home_caller_destroy(struct home_caller *h); /* accepts NULL; returns NULL */
 

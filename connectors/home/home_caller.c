@@ -28,7 +28,7 @@ struct home_caller {
     struct stream *stream;
     struct frame_reader reader;
     struct timer dial, beat;
-    bool open, welcome;
+    bool open, welcome, keeps;
     uint64_t heard_ms; /* when the hub was heard last */
     unsigned server, failures, redirects;
     char redirect[PEER_NAME_MAX], why[256];
@@ -41,6 +41,11 @@ static void caller_dial(void *arg);
 bool home_caller_heard(const struct home_caller *h)
 {
     return h->taken == h->number;
+}
+
+bool home_caller_keeps(const struct home_caller *h)
+{
+    return h->keeps;
 }
 
 struct stream *home_caller_stream(const struct home_caller *h)
@@ -154,8 +159,10 @@ static int caller_frame(const struct frame *f, void *arg)
     case HOME_WELCOME:
         if (f->body.n)
             rc = wire_read(home_welcome, f->body, m, &at, &err);
-        if (rc == 0)
-            welcomed(h, at);
+        if (rc == 0) {
+            h->keeps = h->keeps || (at && at->keeps);
+            welcomed(h, at && *at->node ? at : NULL);
+        }
         break;
     case HOME_REDIRECT:
         rc = wire_read(wire_redirect, f->body, m, &to, &err);
@@ -187,7 +194,8 @@ static void hello_send(struct home_caller *h)
                                      .report = &h->report,
                                      .instance = h->instance,
                                      .logs = h->cfg.logs,
-                                     .execs = h->cfg.execs};
+                                     .execs = h->cfg.execs,
+                                     .keeps = h->cfg.logs};
 
     h->sent = h->number;
     wire_tell(h->stream, HOME_HELLO, 0, home_hello, &hello);

@@ -7,6 +7,19 @@
 #include "connectors/streams/streams.h"
 
 #define HOME_BEATS 8
+#define HOME_PLACES 32 /* pieces of logs that are here at a time, of one target */
+
+/* What the program of one runner prints, on its way into a store. */
+struct home_keeping {
+    struct kept_queue *queue;
+    struct kept_writer *writer;  /* NULL: nothing is to be kept (any more) */
+    struct exec_session *stream; /* that its piece is to come on; NULL: none is asked for */
+    bool all;                    /* no piece is: it only hears that all is kept */
+    struct list waits;           /* home_runs.waiting, for a place */
+    bool placed;                 /* it has one */
+    struct buf piece;
+    struct timer look;
+};
 
 struct home_session {
     struct list link; /* home_run.sessions */
@@ -24,7 +37,9 @@ struct home_session {
     struct run_report report;
     bool logs;  /* it keeps its program's output */
     bool execs; /* it can put commands beside its program, and forward ports */
+    bool keeps; /* it gives pieces of it for a store */
     struct asked_streams streams;
+    struct home_keeping keeping;
 };
 struct home_run {
     struct list link; /* home_runs.all, oldest first */
@@ -43,6 +58,8 @@ struct home_runs {
     void *by_key; /* tsearch tree of struct home_run */
     unsigned n;   /* sessions of all runs */
     uint64_t next_stream;
+    struct list waiting; /* home_keeping.waits */
+    unsigned places;     /* that are taken */
     const struct home_runs_events *ev;
     void *arg;
 };
@@ -56,5 +73,10 @@ void home_streams_init(struct home_session *x);
 /* A frame of a stream of that very session; those of others it cannot name. An error: of a stream
  * that nobody ever opened. */
 int home_stream_frame(struct home_session *x, const struct frame *f, struct err *err) MUST_CHECK;
+
+/* It has come, anew or again, and what it prints goes there; NULL: nowhere. */
+void home_keep_begin(struct home_session *x, const struct home_keep *keep);
+void home_keep_lost(struct home_session *x); /* nothing more comes from it */
+void home_keep_end(struct home_session *x);  /* it is forgotten */
 
 #endif

@@ -38,8 +38,9 @@ struct life {
     char dir[HOME_FOLDER_MAX];  /* of its log and its socket; "": none could be made */
     struct run_key key;         /* by its token, and so is its rank */
     int64_t rank;
-    enum runner_step step;      /* of the runner, as it told last */
-    uint64_t end_by_ms;         /* loop time at which logs are waited for no longer */
+    enum runner_step step; /* of the runner, as it told last */
+    uint64_t end_by_ms, kept_by_ms; /* loop times: how long readers, and a store, are waited for */
+    bool kept;                  /* all of its log is in the hub's store */
     struct tls_config *tls;
     char token[HOME_TOKEN_MAX], uid[64];
     char *addresses; /* with NULs between them */
@@ -57,15 +58,21 @@ struct life {
 static void finish(void *arg)
 {
     struct life *f = arg;
+    uint64_t now = loop_now_ms(f->loop);
 
     timer_stop(&f->waiting);
     timer_stop(&f->linger);
+    bool keeps = f->caller && home_caller_keeps(f->caller) && !f->kept;
     bool quiet = home_output_quiet(f->output) && streams_quiet(f->streams) &&
                  report_writer_quiet(f->writer);
-    if (!quiet && loop_now_ms(f->loop) < f->end_by_ms) {
+    if ((!quiet && now < f->end_by_ms) || (keeps && now < f->kept_by_ms)) {
         timer_start(&f->linger, LOGS_POLL_MS);
         return;
     }
+    if (keeps)
+        log_event(LOG_WARN, "logs.not_kept",
+                  LOG_FIELDS({"why", log_str("no hub has kept all of it in time: what was printed "
+                                             "last may be missing in its store")}));
     f->writer = report_writer_destroy(f->writer);
     f->streams = streams_destroy(f->streams);
     f->output = home_output_destroy(f->output);
@@ -85,6 +92,7 @@ static void life_done(const struct run_report *r, void *arg)
     f->step = RUN_STEP_ENDED;
     f->report = *r;
     f->end_by_ms = loop_now_ms(f->loop) + LINGER_MS;
+    f->kept_by_ms = loop_now_ms(f->loop) + KEPT_END_MS;
     home_output_over(f->output);
     streams_hang_up(f->streams);
     streams_look(f->streams);
@@ -307,6 +315,13 @@ static enum log_state stream_log_state(void *arg, const struct run_key *k)
     return home_output_is_over(f->output) ? LOG_WHOLE : LOG_GROWS;
 }
 
+static void stream_kept(void *arg)
+{
+    struct life *f = arg;
+
+    f->kept = home_output_is_over(f->output);
+}
+
 static int stream_place(void *arg, const struct wire_open *q, struct arena *m,
                         struct stream_place *ret, struct err *err)
 {
@@ -331,7 +346,8 @@ static int stream_place(void *arg, const struct wire_open *q, struct arena *m,
  * can be put beside the program. */
 static bool streams_begin(struct life *f)
 {
-    static const struct streams_ops ops = {stream_logs, stream_log_state, stream_place};
+    static const struct streams_ops ops = {stream_logs, stream_log_state, stream_kept,
+                                           stream_place};
     const struct streams_config cfg = {.loop = f->loop,
                                        .os = f->cfg.os,
                                        .at = "of one runner",

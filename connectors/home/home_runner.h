@@ -31,8 +31,8 @@ int home_folder_make(char ret[HOME_FOLDER_MAX]);
 /* All of it to standard output, however long that takes; what cannot be written is lost. */
 void home_output_write(const char *p, size_t n);
 
-/* ---- logs (home_output.c) ----
- * Its program's output, in a file that is bounded, is copied to the runner's own output, as it was
+/* ---- logs (home_output.c) ---- */
+/* Its program's output, in a file that is bounded, is copied to the runner's own output, as it was
  * where the program had that itself. Who does not take it holds up neither the program nor the
  * runner: what he is too slow for goes with the front of the file. The hub reads the file by
  * connectors/streams. */

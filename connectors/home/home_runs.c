@@ -96,6 +96,7 @@ static void session_gone(struct home_session *x)
     frame_reader_fini(&x->reader);
     x->stream = NULL;
     asked_lost(&x->streams, "");
+    home_keep_lost(x);
 }
 
 static void session_cut(struct home_session *x, const char *why)
@@ -114,6 +115,7 @@ static void run_free(struct home_run *r, const char *why)
     while (!list_empty(&r->sessions)) {
         struct home_session *x = container_of(r->sessions.next, struct home_session, link);
         session_cut(x, why);
+        home_keep_end(x);
         list_remove(&x->link);
         r->home->n--;
         mem_free(x);
@@ -342,6 +344,7 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
     checkpoint_settle(&x->report.cut);
     x->logs = a->hello->logs;
     x->execs = a->hello->execs;
+    x->keeps = a->hello->keeps;
     x->streams.to = a->stream;
     x->heard_ms = loop_now_ms(h->loop);
     x->looks = 0;
@@ -350,10 +353,10 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
     frame_reader_init(&x->reader);
     timer_start(&x->look, SILENCE_MS);
     stream_set(a->stream, &session_events, x);
-    if (a->welcome)
-        wire_tell(a->stream, HOME_WELCOME, 0, home_welcome, a->welcome);
-    else
-        frame_send(a->stream, HOME_WELCOME, 0, 0, NULL, 0);
+    struct home_welcome w = a->welcome ? *a->welcome : (struct home_welcome){.node = ""};
+    w.keeps = a->keep && x->keeps;
+    wire_tell(a->stream, HOME_WELCOME, 0, home_welcome, &w);
+    home_keep_begin(x, a->keep);
     save_send(x);
     tell(r);
     return 0;
@@ -568,6 +571,7 @@ struct home_runs *home_runs_create(struct loop *l, const struct home_runs_events
     h->ev = ev;
     h->arg = arg;
     list_init(&h->all);
+    list_init(&h->waiting);
     return h;
 }
 

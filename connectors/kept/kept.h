@@ -50,7 +50,9 @@ struct kept_piece {
 /* text: p->bytes bytes. *out gets the file. */
 int kept_pack(const struct kept_piece *p, const char *text, struct buf *out,
               struct err *err) MUST_CHECK;
-/* E_CORRUPT: it is none of ours, or damaged. text gets at most KEPT_PIECE_MAX bytes. */
+/* E_CORRUPT: it is none of ours, or damaged. text gets at most KEPT_PIECE_MAX bytes. from: where it
+ * has to begin, or KEPT_ANYWHERE. */
+#define KEPT_ANYWHERE UINT64_MAX
 int kept_unpack(struct slice file, uint64_t from, struct kept_piece *ret, struct buf *text,
                 struct err *err) MUST_CHECK;
 
@@ -59,7 +61,8 @@ struct kept_writer;
 struct kept_job;
 struct kept_config { /* texts are copied */
     struct loop *loop;
-    const char *path;       /* of the log that its runner bounds (connectors/output) */
+    /* Of the log that its runner bounds (connectors/output). NULL: it is elsewhere, and asked. */
+    const char *path;
     const char *base;       /* kept_base, and the name of its try */
     const char *const *env; /* as of struct checkpoint_store */
     const char *roots;      /* likewise */
@@ -68,9 +71,19 @@ struct kept_config { /* texts are copied */
     /* Has kept_job_work(j) called on a thread, then kept_job_done(j) on the loop, in any case. */
     void (*begin)(struct kept_job *j, void *arg);
     void (*settled)(void *arg); /* kept_writer_settled has become true */
+    /* Without a path. Has the piece made that begins at that byte, or behind it where the text is
+     * gone; kept_writer_piece gives it, kept_writer_again says that it never comes. all: nothing is
+     * asked for, all of the log is kept, and whoever has it may go. */
+    void (*ask)(uint64_t from, bool all, void *arg);
+    void (*empty)(void *arg); /* likewise: it holds no piece any more */
     void *arg;
 };
 struct kept_writer *kept_writer_create(const struct kept_config *cfg);
+/* The file of the piece that was asked for, from whoever has the log, who is not believed. An
+ * error: it is none, or nothing was asked for. */
+int kept_writer_piece(struct kept_writer *w, struct slice file, struct err *err) MUST_CHECK;
+void kept_writer_again(struct kept_writer *w); /* asks again, after a moment */
+bool kept_writer_holds(const struct kept_writer *w); /* a piece that is on its way */
 /* The program has ended: what it printed last is kept now. May be called again. */
 void kept_writer_over(struct kept_writer *w);
 /* It is over, and all of it is kept, or KEPT_END_MS have passed; it goes on trying all the same. */
@@ -78,6 +91,13 @@ bool kept_writer_settled(const struct kept_writer *w);
 /* Why the store took nothing last; "": it did. */
 const char *kept_writer_fault(const struct kept_writer *w);
 struct kept_writer *kept_writer_destroy(struct kept_writer *w); /* accepts NULL */
+
+/* A queue of jobs for the thread pool (queue.c): at_once of them, of one lane fewer, so that one
+ * store that hangs does not hold up others. */
+struct kept_queue;
+struct kept_queue *kept_queue_create(struct loop *l, unsigned at_once, unsigned of_a_lane);
+void kept_queue_add(struct kept_queue *q, struct kept_job *j, const void *lane);
+struct kept_queue *kept_queue_destroy(struct kept_queue *q); /* accepts NULL */
 
 /* p is cancelled when nobody waits for it any more, and may be NULL. */
 void kept_job_progress(struct kept_job *j, struct checkpoint_progress *p);

@@ -19,6 +19,7 @@
 #define DIGITS 16
 #define NAME_FITS 200 /* with a uid in one part of a path */
 #define FROM_MAX 9999999999999999ull
+#define GZIP_EXTRA 4 /* the only flag that ours have: a name, say, is none of ours */
 
 /* ---- names ---- */
 int kept_base(const char *store, const char *cluster, const char *ns, const char *name,
@@ -106,7 +107,7 @@ static bool extra_get(const unsigned char *p, size_t n, struct kept_piece *ret)
     ret->at.from = le_get(p + 2, 8);
     ret->bytes = (uint32_t)le_get(p + 10, 4);
     ret->at.n_marks = (n - FIELD - HEAD) / MARK;
-    if (ret->bytes > KEPT_PIECE_MAX || ret->at.from > FROM_MAX ||
+    if (ret->bytes > KEPT_PIECE_MAX || ret->at.from > FROM_MAX - ret->bytes ||
         ret->at.n_marks > OUTPUT_CUT_MARKS)
         return false;
     for (size_t i = 0; i < ret->at.n_marks; i++) {
@@ -158,7 +159,8 @@ int kept_unpack(struct slice file, uint64_t from, struct kept_piece *ret, struct
 
     memset(ret, 0, sizeof *ret);
     char *room = buf_reserve(text, KEPT_PIECE_MAX);
-    if (room && file.n <= KEPT_PACKED_MAX && inflateInit2(&z, GZIP) == Z_OK) {
+    if (room && file.n > 3 && file.n <= KEPT_PACKED_MAX &&
+        ((const char *)file.p)[3] == GZIP_EXTRA && inflateInit2(&z, GZIP) == Z_OK) {
         z.next_in = (Bytef *)(uintptr_t)file.p;
         z.avail_in = (uInt)file.n;
         z.next_out = (Bytef *)room;
@@ -166,7 +168,7 @@ int kept_unpack(struct slice file, uint64_t from, struct kept_piece *ret, struct
         whole = inflateGetHeader(&z, &head) == Z_OK && inflate(&z, Z_FINISH) == Z_STREAM_END &&
                 head.done == 1 && head.extra_len <= 65536 &&
                 extra_get(extra, head.extra_len, ret) && ret->bytes == z.total_out &&
-                ret->at.from == from;
+                z.avail_in == 0 && (from == KEPT_ANYWHERE || ret->at.from == from);
         (void)inflateEnd(&z);
     }
     mem_free(extra);

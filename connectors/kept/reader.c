@@ -277,8 +277,13 @@ int kept_next(struct kept_reader *r, struct buf *out, bool *ret_more, struct err
     if (rc == 0) {
         if (r->at[r->next] > r->expected && (r->begun || r->expected == 0))
             gap(r, r->at[r->next] - r->expected, out);
+        /* Of two who kept it at a time, before and after the front of the log went, pieces may
+         * overlap: what is in both is told once. */
+        if (r->begun && r->skip_to < r->expected)
+            r->skip_to = r->expected;
         take(r, out);
-        r->expected = r->at[r->next] + r->piece->bytes;
+        if (r->expected < r->at[r->next] + r->piece->bytes || !r->begun)
+            r->expected = r->at[r->next] + r->piece->bytes;
         r->last = r->piece->last;
         if (r->piece->at.n_marks)
             r->ended_ms = last_ms(r->piece);

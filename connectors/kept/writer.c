@@ -4,6 +4,9 @@
  *
  *   FIND ──► READY ──► SEND ──► READY …, after the last piece DONE
  *
+ * Where the log is elsewhere READY ──► ASKED ──► SEND, and a piece that the store did not take is
+ * let go, and asked for again: whoever has the log has it, too, and here many wait for one store.
+ *
  * Between two of them SHED: what is more than may be kept goes, but for the first piece.
  *
  * Whatever fails is done again after a pause. A piece that is there already was sent by an earlier
@@ -25,9 +28,10 @@
 #define PAUSE_MAX_MS 30000
 #define PATIENCE_MS 20000
 #define SHED_MAX 64 /* pieces that go in one turn */
+#define BETWEEN_MS 2000 /* asked for; whoever has the log waits as well */
 #define LEAST_BYTES ((uint64_t)2 * KEPT_PIECE_MAX)
 
-enum state { FIND, READY, SEND, DONE, SHED }; /* SHED: of jobs alone */
+enum state { FIND, READY, ASKED, SEND, DONE, SHED }; /* SHED: of jobs alone */
 struct held { /* a piece that the store has */
     uint64_t from;
     uint32_t bytes; /* at most: of what an earlier process sent it is not known exactly */
@@ -53,7 +57,7 @@ struct kept_job {
 };
 struct kept_writer {
     struct kept_config cfg;
-    char *path, *base, *roots; /* roots: NULL, if there are none */
+    char *path, *base, *roots; /* path, roots: NULL, if there are none */
     char **env;
     enum state state;
     struct kept_job *job; /* under way; NULL: none */
@@ -258,6 +262,19 @@ static void taken_find(struct kept_writer *w, struct kept_job *j)
         w->state = DONE;
 }
 
+static uint64_t every_ms(const struct kept_writer *w)
+{
+    uint64_t ms = KEPT_EVERY_MS * (1 + (uint64_t)w->n_held / 256);
+
+    return ms < KEPT_EVERY_MAX_MS ? ms : KEPT_EVERY_MAX_MS;
+}
+
+/* Whoever has the log waits KEPT_EVERY_MS, too, or does not keep to that. */
+static uint64_t between_ms(const struct kept_writer *w)
+{
+    return BETWEEN_MS + every_ms(w) - KEPT_EVERY_MS;
+}
+
 static void taken_send(struct kept_writer *w)
 {
     uint64_t now = loop_now_ms(w->cfg.loop);
@@ -266,6 +283,8 @@ static void taken_send(struct kept_writer *w)
     w->kept += w->bytes;
     w->from += w->bytes;
     w->ready_at_ms = now + (uint64_t)w->bytes * 1000 / KEPT_RATE;
+    if (w->cfg.ask && w->bytes < KEPT_PIECE_MAX)
+        w->ready_at_ms = now + between_ms(w);
     w->unsent_ms = 0;
     buf_reset(&w->packed);
     w->state = w->last ? DONE : READY;
@@ -321,7 +340,15 @@ void kept_job_done(struct kept_job *j)
             else
                 taken_shed(w, j);
         }
+        if (w->cfg.ask && j->what == SEND) { /* what was not taken is asked for again */
+            if (j->rc < 0)
+                w->state = FIND;
+            buf_fini(&w->packed);
+            buf_init(&w->packed, KEPT_PACKED_MAX + 1);
+        }
         timer_start(&w->tick, w->pause_ms);
+        if (w->cfg.ask && j->what == SEND)
+            w->cfg.empty(w->cfg.arg);
     }
     mem_free(j->base);
     mem_free(j->roots);
@@ -332,13 +359,6 @@ void kept_job_done(struct kept_job *j)
 }
 
 /* ---- its life ---- */
-static uint64_t every_ms(const struct kept_writer *w)
-{
-    uint64_t ms = KEPT_EVERY_MS * (1 + (uint64_t)w->n_held / 256);
-
-    return ms < KEPT_EVERY_MAX_MS ? ms : KEPT_EVERY_MAX_MS;
-}
-
 /* Makes a piece where it is time for one: *ret_wait ms until the next look otherwise. */
 static bool piece_make(struct kept_writer *w, uint64_t *ret_wait)
 {
@@ -395,6 +415,19 @@ static void writer_bound(void *arg)
     w->cfg.settled(w->cfg.arg);
 }
 
+static void writer_ask(struct kept_writer *w)
+{
+    uint64_t now = loop_now_ms(w->cfg.loop);
+
+    if (w->state == READY && now < w->ready_at_ms) {
+        timer_start(&w->tick, w->ready_at_ms - now);
+        return;
+    }
+    if (w->state == READY)
+        w->state = ASKED;
+    w->cfg.ask(w->from, w->state == DONE, w->cfg.arg);
+}
+
 static void writer_tick(void *arg)
 {
     struct kept_writer *w = arg;
@@ -406,13 +439,15 @@ static void writer_tick(void *arg)
         job_begin(w, SHED);
     else if (w->state == FIND || w->state == SEND)
         job_begin(w, w->state);
+    else if (w->cfg.ask)
+        writer_ask(w);
     else if (w->state == READY && piece_make(w, &wait)) {
         w->state = SEND;
         job_begin(w, SEND);
     } else if (w->state == READY) {
         timer_start(&w->tick, wait);
     }
-    if (w->state == DONE)
+    if (w->state == DONE && w->cfg.settled)
         writer_bound(w);
 }
 
@@ -421,7 +456,8 @@ struct kept_writer *kept_writer_create(const struct kept_config *cfg)
     struct kept_writer *w = mem_new(struct kept_writer);
 
     w->cfg = *cfg;
-    w->path = mem_strdup(cfg->path);
+    PRE(!cfg->path == !!cfg->ask);
+    w->path = cfg->path ? mem_strdup(cfg->path) : NULL;
     w->base = mem_strdup(cfg->base);
     w->roots = cfg->roots ? mem_strdup(cfg->roots) : NULL;
     w->env = env_copy(cfg->env);
@@ -434,6 +470,45 @@ struct kept_writer *kept_writer_create(const struct kept_config *cfg)
     timer_init(&w->bound, cfg->loop, writer_bound, w);
     timer_start(&w->tick, 0);
     return w;
+}
+
+int kept_writer_piece(struct kept_writer *w, struct slice file, struct err *err)
+{
+    struct kept_piece *p = mem_new(struct kept_piece);
+    int rc = w->state == ASKED ? 0 : err_set(err, E_CONFLICT, "no piece was asked for");
+    AUTO_BUF text;
+
+    buf_init(&text, KEPT_PIECE_MAX + 1);
+    if (rc == 0)
+        rc = kept_unpack(file, KEPT_ANYWHERE, p, &text, err);
+    if (rc == 0 && (p->at.from < w->from || (p->bytes == 0 && !p->last)))
+        rc = err_set(err, E_CORRUPT, "it is not the piece that was asked for");
+    if (rc == 0) {
+        w->from = p->at.from;
+        w->bytes = p->bytes;
+        w->last = p->last;
+        buf_reset(&w->packed);
+        buf_add(&w->packed, file.p, file.n);
+        w->state = SEND;
+        timer_start(&w->tick, 0);
+    }
+    mem_free(p);
+    return rc;
+}
+
+void kept_writer_again(struct kept_writer *w)
+{
+    if (w->state != ASKED && w->state != DONE)
+        return; /* it will ask by itself */
+    if (w->state == ASKED)
+        w->state = READY;
+    if (!w->job)
+        timer_start(&w->tick, PAUSE_MS);
+}
+
+bool kept_writer_holds(const struct kept_writer *w)
+{
+    return w->state == SEND;
 }
 
 void kept_writer_over(struct kept_writer *w)

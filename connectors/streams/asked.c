@@ -240,6 +240,21 @@ int asked_logs(struct asked_streams *v, uint64_t id, const struct run_key *k,
     return asked_open(v, SF_LOGS, id, &q, rq->deadline_ms, sink, ret, err);
 }
 
+int asked_keep(struct asked_streams *v, uint64_t id, const struct run_key *k, int64_t rank,
+               uint64_t from, bool kept, const struct log_sink *sink, struct exec_session **ret,
+               struct err *err)
+{
+    struct wire_open q = {.key = *k, .rank = rank, .from = from, .kept = kept};
+
+    return asked_open(v, SF_KEEP, id, &q, 0, sink, ret, err);
+}
+
+void asked_go(struct exec_session *s)
+{
+    if (s->of->to)
+        frame_send(s->of->to, SF_PAUSE, 0, s->id, NULL, 0);
+}
+
 int asked_exec(struct asked_streams *v, uint64_t id, const struct run_key *k,
                const struct exec_request *rq, const struct log_sink *sink,
                struct exec_session **ret, struct err *err)

@@ -4,7 +4,6 @@
 
 #define FOLLOW_MS 200
 #define LOG_ROOM ((size_t)2 * OUTPUT_PIECE)
-#define FRAME_BYTES 16384
 
 struct served *served_by_id(const struct streams *v, uint64_t id)
 {
@@ -22,6 +21,7 @@ void served_free(struct served *s)
     list_remove(&s->link);
     s->streams->n--;
     attached_free(s);
+    buf_fini(&s->piece);
     mem_free(s);
 }
 
@@ -73,9 +73,9 @@ static void logs_tick(void *arg)
         served_end(s, 1, &err);
         return;
     }
-    for (size_t at = 0; at < b.n; at += FRAME_BYTES)
+    for (size_t at = 0; at < b.n; at += SERVED_FRAME)
         frame_send(s->streams->to, SF_DATA, 1, s->id, b.p + at,
-                   b.n - at < FRAME_BYTES ? b.n - at : FRAME_BYTES);
+                   b.n - at < SERVED_FRAME ? b.n - at : SERVED_FRAME);
     if (again)
         timer_start(&s->tick, b.n > 0 ? 0 : SERVED_AGAIN_MS);
     else if (!s->follow || state == LOG_WHOLE)
@@ -129,6 +129,8 @@ static void served_new(struct streams *v, const struct frame *f)
         s->opens = q->opens;
     if (rc == 0 && f->type == SF_LOGS)
         rc = logs_open(s, q, &err);
+    else if (rc == 0 && f->type == SF_KEEP)
+        rc = keeping_open(s, q, &err);
     else if (rc == 0)
         rc = attached_open(s, q, f->type == SF_FORWARD, &err);
     if (rc < 0)
@@ -141,7 +143,8 @@ void streams_frame(struct streams *v, const struct frame *f)
 
     if (!v->to)
         return;
-    if (f->type == SF_LOGS || f->type == SF_EXEC || f->type == SF_FORWARD) {
+    if (f->type == SF_LOGS || f->type == SF_EXEC || f->type == SF_FORWARD ||
+        f->type == SF_KEEP) {
         if (!s)
             served_new(v, f);
     } else if (!s) {
@@ -203,7 +206,12 @@ bool streams_own(const struct streams *v, int64_t pid)
 
 bool streams_quiet(const struct streams *v)
 {
-    return !v || list_empty(&v->all);
+    if (!v)
+        return true;
+    list_for_each (it, &v->all)
+        if (!container_of(it, struct served, link)->keeps)
+            return false;
+    return true;
 }
 
 struct streams *streams_create(const struct streams_config *cfg)

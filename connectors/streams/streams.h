@@ -36,6 +36,12 @@ int asked_exec(struct asked_streams *v, uint64_t id, const struct run_key *k,
 int asked_forward(struct asked_streams *v, uint64_t id, const struct run_key *k,
                   const struct forward_request *rq, const struct log_sink *sink,
                   struct exec_session **ret, struct err *err) MUST_CHECK;
+/* Asks for the piece of the log that begins at that byte (SF_KEEP). The sink hears `opened` when it
+ * is there; asked_go lets it come. kept: asks for none, and says that all of it is kept. */
+int asked_keep(struct asked_streams *v, uint64_t id, const struct run_key *k, int64_t rank,
+               uint64_t from, bool kept, const struct log_sink *sink, struct exec_session **ret,
+               struct err *err) MUST_CHECK;
+void asked_go(struct exec_session *s);
 /* True for the frames that the other side sends. */
 bool asked_is_frame(uint8_t type);
 /* A sink may do anything in it, also end the session. */
@@ -46,7 +52,7 @@ void asked_input(struct exec_session *s, const void *p, size_t n, bool eof);
 size_t asked_pending(const struct exec_session *s);
 void asked_close(struct exec_session *s);
 
-/* ---- the side of the programs (served.c, attached.c) ---- */
+/* ---- the side of the programs (served.c, keeping.c, attached.c) ---- */
 enum log_state {
     LOG_GROWS,
     LOG_WHOLE, /* its program has ended: what is there is all of it */
@@ -63,6 +69,8 @@ struct streams_ops {
     /* Names the file with the output of that run and rank. */
     int (*logs)(void *arg, struct wire_open *q, char path[4096], struct err *err);
     enum log_state (*log_state)(void *arg, const struct run_key *k);
+    /* All of the log is in a store, and whoever waits for that need not any more. NULL: nobody. */
+    void (*kept)(void *arg);
     /* An error: its program does not run (any more), or never will here. */
     int (*place)(void *arg, const struct wire_open *q, struct arena *m, struct stream_place *ret,
                  struct err *err);
@@ -91,7 +99,9 @@ void streams_look(struct streams *v);
 void streams_hang_up(struct streams *v);
 /* Is it one of our helpers? The loop reaps it then. */
 bool streams_own(const struct streams *v, int64_t pid);
-bool streams_quiet(const struct streams *v); /* none is left */
+/* None is left that anybody reads. Pieces for a store are none of these: who has the log knows by
+ * streams_ops.kept, and by when he waits for that no longer. */
+bool streams_quiet(const struct streams *v);
 struct streams *streams_destroy(struct streams *v); /* returns NULL */
 
 #endif

@@ -30,7 +30,13 @@ struct served { /* an open stream */
     /* logs */
     struct run_key key;
     bool follow;
-    struct output output;
+    struct output output; /* of KEEP the path in it alone */
+    /* a piece of it for a store */
+    bool keeps;
+    uint64_t from;
+    struct buf piece; /* the file, once it is made */
+    size_t sent;
+    uint64_t unkept_ms; /* loop time at which there was something of it first; 0: there is none */
     /* exec and ports */
     bool attached, input_ended, tty, told; /* told: its exit status has come, exit_code */
     int exit_code;
@@ -44,6 +50,7 @@ struct served { /* an open stream */
     struct buf input; /* before the helper has dialed */
 };
 #define SERVED_AGAIN_MS 20
+#define SERVED_FRAME 16384 /* bytes of DATA */
 
 /* served.c */
 struct served *served_by_id(const struct streams *v, uint64_t id);
@@ -51,6 +58,9 @@ void served_opened(struct served *s);
 void served_free(struct served *s);
 void served_end(struct served *s, int code, const struct err *err);
 bool served_crowded(const struct served *s); /* output waits: the session has no room, or the hub */
+
+/* keeping.c */
+int keeping_open(struct served *s, struct wire_open *q, struct err *err) MUST_CHECK;
 
 /* attached.c */
 int attached_open(struct served *s, struct wire_open *q, bool forward, struct err *err) MUST_CHECK;

@@ -123,7 +123,10 @@ enum stream_frame {
     SF_FORWARD = 48, /* hub: wire_open: to a port on which a program listens */
     SF_SIZE = 49,    /* hub: wire_size: the terminal of an EXEC */
     /* runner or agent, no body: FORWARD: no more DATA comes, INPUT is still taken */
-    SF_EOF = 50
+    SF_EOF = 50,
+    /* hub: wire_open: a piece of the log for a store (connectors/kept), when there is enough of it.
+     * It begins paused: OPENED says that the piece is there, and the hub lets it come. */
+    SF_KEEP = 51
 };
 
 /* Called after reading: a checkpoint that names no cut in a store is not present. */

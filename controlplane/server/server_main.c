@@ -281,6 +281,9 @@ static void fatal(void *arg, const struct err *why)
 
 static int run(struct run *r, struct err *err)
 {
+    /* Stores of logs may hang: four of these are lent to them, and the log's disk needs one. */
+    if (setenv("UV_THREADPOOL_SIZE", "8", 0) != 0)
+        return err_set(err, E_INTERNAL, "the environment is full");
     r->loop = loop_uv_create(err);
     if (!r->loop)
         return E_INTERNAL;

@@ -73,7 +73,8 @@ static int place(void *arg, const struct wire_open *q, struct arena *m, struct s
 
 int agent_streams_open(struct agent *a, struct err *err)
 {
-    static const struct streams_ops ops = {logs, log_state, place};
+    static const struct streams_ops ops = {
+        .logs = logs, .log_state = log_state, .place = place};
     const struct streams_config cfg = {.loop = a->loop,
                                        .os = a->cfg.os,
                                        .at = "on one agent",

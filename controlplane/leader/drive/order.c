@@ -331,22 +331,13 @@ static int order_principal(const struct site *t, const struct object *o, struct 
 static int order_logs(const struct site *t, const struct object *o, const struct run_key *k,
                       struct arena *a, struct run_order *ret, struct err *err)
 {
-    const struct intent *in = object_as(o, workload)->status->intent;
-    char base[KEPT_PATH_MAX], name[64];
+    struct logs_place at;
+    int rc = logs_place(t->brain, o, k, a, &at, err);
 
-    ret->log_base = "";
-    if (!in || !in->logs)
-        return 0;
-    int rc = kept_base(in->logs->store, root_cluster_uid(t->brain->root), o->meta->namespace_,
-                       o->meta->name, o->meta->uid, base, err);
-    if (rc == 0)
-        rc = logs_env(t->brain, in->logs, a, &ret->log_env, err);
-    if (rc < 0)
-        return rc;
-    kept_try_name(k->epoch, k->try_, name);
-    ret->log_base = arena_printf(a, "%s/%s", base, name);
-    ret->log_max_bytes = in->logs->maxBytes;
-    return 0;
+    ret->log_base = at.base;
+    ret->log_env = at.env;
+    ret->log_max_bytes = at.max_bytes;
+    return rc;
 }
 
 int order_make(struct site *t, const struct object *o, const struct placement *p,

@@ -12,6 +12,18 @@
 int logs_env(struct brain *b, const struct target_logs *logs, struct arena *a,
              const char *const **ret, struct err *err) MUST_CHECK;
 
+void logs_env_wipe(const char *const *env); /* accepts NULL */
+
+/* Where what this try prints goes, by its intent, in the arena. base "": nowhere. */
+struct logs_place {
+    const char *base;       /* with the name of the try */
+    const char *roots;      /* of a folder: itself; what was linked below it is not followed */
+    const char *const *env; /* as of logs_env */
+    int64_t max_bytes;
+};
+int logs_place(struct brain *b, const struct object *workload, const struct run_key *k,
+               struct arena *a, struct logs_place *ret, struct err *err) MUST_CHECK;
+
 /* The logs of the run that this Workload is, or was last, go to a store. */
 bool kept_view_possible(const struct object *workload);
 /* Reads that. The sink hears of it as of connector_ops.logs, from the loop's next turn on. */

@@ -78,6 +78,35 @@ int logs_env(struct brain *b, const struct target_logs *logs, struct arena *a,
                : 0;
 }
 
+void logs_env_wipe(const char *const *env)
+{
+    for (; env && *env; env++)
+        OPENSSL_cleanse((char *)(uintptr_t)*env, strlen(*env));
+}
+
+int logs_place(struct brain *b, const struct object *workload, const struct run_key *k,
+               struct arena *a, struct logs_place *ret, struct err *err)
+{
+    const struct intent *in = object_as(workload, workload)->status->intent;
+    char base[KEPT_PATH_MAX], name[64];
+
+    *ret = (struct logs_place){.base = ""};
+    if (!in || !in->logs)
+        return 0;
+    int rc = kept_base(in->logs->store, root_cluster_uid(b->root), workload->meta->namespace_,
+                       workload->meta->name, workload->meta->uid, base, err);
+    if (rc == 0)
+        rc = logs_env(b, in->logs, a, &ret->env, err);
+    if (rc < 0)
+        return rc;
+    kept_try_name(k->epoch, k->try_, name);
+    ret->base = arena_printf(a, "%s/%s", base, name);
+    ret->max_bytes = in->logs->maxBytes;
+    if (in->logs->store[0] == '/')
+        ret->roots = in->logs->store;
+    return 0;
+}
+
 /* ---- which ---- */
 /* NULL: its logs went nowhere. */
 static const struct target_logs *logs_of(const struct workload_status *s)
@@ -121,8 +150,7 @@ static void view_free(struct kept_view *v)
 {
     detach(v);
     (void)kept_close(v->reader);
-    for (const char *const *e = v->q.env; e && *e; e++)
-        OPENSSL_cleanse((char *)(uintptr_t)*e, strlen(*e));
+    logs_env_wipe(v->q.env);
     buf_fini(&v->text);
     (void)arena_destroy(v->a);
     mem_free(v);

@@ -27,7 +27,7 @@
 /* Ahead of a deadline, beside its grace, what finds no other place begins to stop: a pass, and what
  * the entries take. */
 #define NOTICE_LEAD_MS (MUST_EVERY_MS + 10000)
-#define NOTICE_CALM_MS 60000 /* what began anew stays so long, whatever is announced and taken back */
+#define NOTICE_CALM_MS 60000 /* what began anew stays so long, whatever is told and taken back */
 
 static void begun(void *arg, bool ok)
 {

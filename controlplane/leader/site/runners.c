@@ -9,12 +9,16 @@
 
 #include "api/base/log.h"
 #include "controlplane/leader/context/refusals.h"
+#include "controlplane/leader/logs/logs.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define MEMBERS_MAX HOME_ADDRESSES_MAX
 #define CLAIMS_MAX 4096 /* on their way into the log at once */
+/* Threads that may wait for stores: the pool has four more for others, the disk above all. */
+#define KEEPING_AT_ONCE 2
+#define KEEPING_OF_A_TARGET 1
 
 /* The login goes to its runners alone: it is in no document. */
 static void proxy_fill(const struct site *t, struct arena *a, struct home_order *ret)
@@ -163,23 +167,54 @@ static void seat_find(const struct site *at, const struct home_token *t, struct 
     }
 }
 
+/* Where what it prints is kept; false: nowhere. */
+static bool keep_find(struct brain *b, const struct run_key *k, struct arena *m,
+                      struct home_keep *ret)
+{
+    const struct object *w = root_workload_by_uid(b->root, k->uid);
+    const struct workload_status *s = object_as(w, workload)->status;
+    uint32_t ranks = s->placement->n_assignments ? s->placement->n_assignments : 1;
+    struct logs_place p;
+    struct err err;
+
+    if (logs_place(b, w, k, m, &p, &err) < 0) { /* whoever reads it hears the same */
+        log_err(LOG_WARN, "logs.not_kept", &err);
+        return false;
+    }
+    if (!*p.base)
+        return false;
+    if (!b->sites->keeping)
+        b->sites->keeping = kept_queue_create(b->loop, KEEPING_AT_ONCE, KEEPING_OF_A_TARGET);
+    *ret = (struct home_keep){
+        .queue = b->sites->keeping,
+        .base = p.base,
+        .roots = p.roots,
+        .env = p.env,
+        .max_bytes = (uint64_t)(p.max_bytes ? p.max_bytes : KEPT_MAX_DEFAULT) / ranks};
+    return true;
+}
+
 /* The log has its claim, or knows none yet. */
-static void runner_take(struct site *at, const struct home_arrival *came)
+static void runner_take(struct site *at, const struct home_arrival *a)
 {
     struct home_welcome welcome;
-    struct home_arrival with = *came;
-    const struct home_arrival *a = &with;
+    struct home_arrival with = *a;
+    struct home_keep keep = {.env = NULL};
     struct err err = {0};
     char key[RUN_KEY_MAX];
+    AUTO_ARENA m = arena_create(0);
 
     run_key_print(&a->token->key, key);
     seat_find(at, a->token, &welcome);
     with.welcome = &welcome;
-    if (at->connector->ops->runner(at->connector, a, &err) < 0)
+    if (keep_find(at->brain, &a->token->key, m, &keep))
+        with.keep = &keep;
+    if (at->connector->ops->runner(at->connector, &with, &err) < 0)
         log_event(LOG_WARN, "runner.refused",
                   LOG_FIELDS({"key", log_str(key)}, {"why", log_str(err.text)}));
     else
         site_renew_soon(at);
+    logs_env_wipe(keep.env);
 }
 
 /* Decides by the log as it is now; false: the process has to claim its worker first. */
@@ -293,4 +328,5 @@ void brain_runner(struct brain *b, struct stream *s)
 void runners_fini(struct brain *b)
 {
     b->sites->door = home_door_destroy(b->sites->door);
+    b->sites->keeping = kept_queue_destroy(b->sites->keeping);
 }

@@ -16,6 +16,7 @@ struct sites {
     unsigned claiming;      /* runners whose claims are on their way into the log */
     struct list views;      /* logs/: logs that are read from stores; viewing: on threads */
     unsigned n_views, viewing;
+    struct kept_queue *keeping; /* runners.c: what runners print, on its way into stores; or NULL */
 };
 
 struct site_agent { /* a part of spec.agents, as its connector told it last */

@@ -92,6 +92,7 @@ static void arrived(void *arg, const struct home_arrival *a)
     struct err err;
 
     with.welcome = h->welcome;
+    with.keep = h->keep;
     h->came++;
     if (h->redirect)
         home_redirect(a->stream, h->redirect);
@@ -179,8 +180,7 @@ static void on_heard(void *arg)
 }
 static void on_frame(void *arg, const struct frame *f)
 {
-    (void)arg;
-    (void)f;
+    ((struct caller_side *)arg)->frame = (struct frame_told){f->type, f->id};
 }
 
 static void on_lost(void *arg)
@@ -217,6 +217,7 @@ void caller_begin(struct caller_side *c, const struct home_token *t)
                                          .n_addresses = H[1].listener ? 2 : 1,
                                          .tls = W.client,
                                          .token = c->token,
+                                         .logs = H[0].keep != NULL,
                                          .events = &caller_events,
                                          .arg = c};
     c->caller = home_caller_create(W.loop, &c->cfg);

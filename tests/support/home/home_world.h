@@ -19,6 +19,7 @@ struct hub_side {
     bool over, deaf;               /* of refuse; deaf: streams are taken, and nobody answers */
     unsigned came, told;
     struct stream *last;
+    const struct home_keep *keep; /* of whoever comes */
 };
 extern struct hub_side H[2];
 struct caller_side {
@@ -30,6 +31,10 @@ struct caller_side {
     uint32_t n_gpus;
     int64_t gpu; /* the last of them */
     unsigned welcomes, refusals, heard, renewals, stops, saves, goes;
+    struct frame_told { /* the last one of a stream */
+        uint8_t type;
+        uint64_t id;
+    } frame;
     bool over;
     struct shim_renew renew;
     struct shim_stop stop;

@@ -1,5 +1,6 @@
 /* Logs and exec of one agent with real processes. */
 #include "tests/support/agent_world.h"
+#include "tests/support/home/heard.h"
 
 #include "connectors/shim/tree_linux.h"
 
@@ -9,68 +10,21 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct heard { /* the last stream */
-    char text[65536];
-    size_t n;
-    unsigned opened, ends, eofs;
-    bool ended;
-    int exit_code;
-    struct err err;
-} H;
-
-static void on_opened(void *arg)
-{
-    (void)arg;
-    assert_int_equal(H.n, 0);
-    assert_false(H.ended);
-    H.opened++;
-}
-
-static void on_data(int fd, const void *p, size_t n, void *arg)
-{
-    (void)fd;
-    (void)arg;
-    assert_int_equal(H.opened, 1);
-    assert_true(H.n + n < sizeof H.text);
-    memcpy(H.text + H.n, p, n);
-    H.n += n;
-    H.text[H.n] = '\0';
-}
-
-static void on_end(int exit_code, const struct err *err, void *arg)
-{
-    (void)arg;
-    H.ends++;
-    H.ended = true;
-    H.exit_code = exit_code;
-    if (err)
-        H.err = *err;
-}
-
-static void on_eof(void *arg)
-{
-    (void)arg;
-    H.eofs++;
-}
-
-static const struct log_sink sink = {
-    .opened = on_opened, .data = on_data, .end = on_end, .eof = on_eof};
-
 static bool is_end(void *arg)
 {
     (void)arg;
-    return H.ended;
+    return heard.ends > 0;
 }
 
 static bool is_open(void *arg)
 {
     (void)arg;
-    return H.opened > 0;
+    return heard.opened > 0;
 }
 
 static bool is_text(void *arg)
 {
-    return H.n > 0 && strstr(H.text, arg);
+    return heard.n > 0 && strstr(heard.text, arg);
 }
 
 static struct exec_session *logs_begin(const struct run_key *k, const struct log_request *rq)
@@ -79,9 +33,9 @@ static struct exec_session *logs_begin(const struct run_key *k, const struct log
     struct exec_session *es;
     struct err err;
 
-    memset(&H, 0, sizeof H);
-    assert_int_equal(c->ops->logs(c, k, rq, &sink, &es, &err), 0);
-    assert_int_equal(H.opened + H.ends, 0); /* nothing from inside the call */
+    heard = (struct heard){0};
+    assert_int_equal(c->ops->logs(c, k, rq, &heard_sink, &es, &err), 0);
+    assert_int_equal(heard.opened + heard.ends, 0); /* nothing from inside the call */
     return es;
 }
 
@@ -91,8 +45,8 @@ static struct exec_session *exec_begin(const struct run_key *k, const struct exe
     struct exec_session *es;
     struct err err;
 
-    memset(&H, 0, sizeof H);
-    assert_int_equal(c->ops->exec(c, k, rq, &sink, &es, &err), 0);
+    heard = (struct heard){0};
+    assert_int_equal(c->ops->exec(c, k, rq, &heard_sink, &es, &err), 0);
     return es;
 }
 
@@ -107,11 +61,11 @@ static void logs_are_kept(void **state)
     (void)agent_await(&o.key, RUN_ENDED);
     (void)logs_begin(&o.key, &rq);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_string_equal(H.text, "one\ntwo\nthree\n");
+    assert_string_equal(heard.text, "one\ntwo\nthree\n");
     rq.tail_lines = 1;
     (void)logs_begin(&o.key, &rq);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_string_equal(H.text, "three\n");
+    assert_string_equal(heard.text, "three\n");
 }
 
 /* Times are the machine's: the runner notes them while the program writes. */
@@ -133,20 +87,20 @@ static void logs_have_times(void **state)
     int64_t middle = loop_wall_ms(A.loop);
     agent_file_put("later", "");
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_int_equal(H.n, 2 * (24 + 5));
-    H.text[24] = H.text[24 + 29] = '\0';
-    assert_int_equal(time_parse(H.text, &first, NULL), 0);
-    assert_int_equal(time_parse(H.text + 29, &second, NULL), 0);
+    assert_int_equal(heard.n, 2 * (24 + 5));
+    heard.text[24] = heard.text[24 + 29] = '\0';
+    assert_int_equal(time_parse(heard.text, &first, NULL), 0);
+    assert_int_equal(time_parse(heard.text + 29, &second, NULL), 0);
     assert_true(first >= before && first < middle - 500);
     assert_true(second >= middle && second <= loop_wall_ms(A.loop));
     rq = (struct log_request){.tail_lines = -1, .since_ms = middle};
     (void)logs_begin(&o.key, &rq);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_string_equal(H.text, "two\n");
+    assert_string_equal(heard.text, "two\n");
     rq = (struct log_request){.tail_lines = -1, .since_span_ms = loop_wall_ms(A.loop) - before};
     (void)logs_begin(&o.key, &rq);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_string_equal(H.text, "one\ntwo\n");
+    assert_string_equal(heard.text, "one\ntwo\n");
 }
 
 static void logs_are_followed(void **state)
@@ -162,10 +116,10 @@ static void logs_are_followed(void **state)
     (void)agent_await(&o.key, RUN_RUNNING);
     (void)logs_begin(&o.key, &rq);
     assert_true(agent_until(is_text, (char[]){"one\n"}, PATIENCE_MS));
-    assert_false(H.ended);
+    assert_false(heard.ends > 0);
     agent_file_put("go", "");
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_string_equal(H.text, "one\ntwo\n");
+    assert_string_equal(heard.text, "one\ntwo\n");
 }
 
 /* What is silent is open all the same, and can be closed. */
@@ -182,17 +136,17 @@ static void a_silent_log_is_open(void **state)
     for (int i = 0; i < 200; i++) { /* more than an agent has at a time */
         struct exec_session *es = logs_begin(&o.key, &rq);
         assert_true(agent_until(is_open, NULL, PATIENCE_MS));
-        assert_int_equal(H.ends, 0);
+        assert_int_equal(heard.ends, 0);
         c->ops->exec_close(es);
     }
     c->ops->exec_close(logs_begin(&o.key, &rq)); /* before it is open */
     agent_pass(300);
-    assert_int_equal(H.opened + H.ends, 0);
+    assert_int_equal(heard.opened + heard.ends, 0);
     rq.rank = 7;
     (void)logs_begin(&o.key, &rq);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_int_equal(H.err.code, E_NOTFOUND);
-    assert_int_equal(H.opened, 0);
+    assert_int_equal(heard.err.code, E_NOTFOUND);
+    assert_int_equal(heard.opened, 0);
     assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
 }
 
@@ -210,11 +164,11 @@ static void what_does_not_open_ends_by_its_deadline(void **state)
     rq.deadline_ms = loop_now_ms(A.loop) + 300;
     (void)logs_begin(&o.key, &rq);
     assert_true(agent_until(is_end, NULL, 3000));
-    assert_int_equal(H.err.code, E_TIMEOUT);
+    assert_int_equal(heard.err.code, E_TIMEOUT);
     assert_int_equal(kill(A.side[0].agent, SIGCONT), 0);
     agent_pass(500);
-    assert_int_equal(H.ends, 1);
-    assert_int_equal(H.opened, 0);
+    assert_int_equal(heard.ends, 1);
+    assert_int_equal(heard.opened, 0);
     assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
 }
 
@@ -232,10 +186,10 @@ static void a_lost_agent_ends_its_streams_once(void **state)
     assert_true(agent_until(is_text, (char[]){"one\n"}, PATIENCE_MS));
     agent_end(0, SIGKILL);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_int_equal(H.err.code, E_CONNECT);
+    assert_int_equal(heard.err.code, E_CONNECT);
     agent_begin(0);
     assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
-    assert_int_equal(H.ends, 1);
+    assert_int_equal(heard.ends, 1);
 }
 
 static void exec_runs_beside_it(void **state)
@@ -251,9 +205,9 @@ static void exec_runs_beside_it(void **state)
     struct exec_session *es = exec_begin(&o.key, &rq);
     A.side[0].connector->ops->exec_input(es, "hello\n", 6, true);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_string_equal(H.text, "got hello 0\n");
-    assert_int_equal(H.exit_code, 5);
-    assert_int_equal(H.err.code, 0);
+    assert_string_equal(heard.text, "got hello 0\n");
+    assert_int_equal(heard.exit_code, 5);
+    assert_int_equal(heard.err.code, 0);
     assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ENDED);
 }
@@ -274,21 +228,21 @@ static void terminal_story(const struct run_key *k)
     assert_true(agent_until(is_text, (char[]){"31 97\r\n"}, PATIENCE_MS));
     c->ops->exec_resize(es, &later);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_non_null(strstr(H.text, "50 132\r\n"));
-    assert_int_equal(H.exit_code, 6);
+    assert_non_null(strstr(heard.text, "50 132\r\n"));
+    assert_int_equal(heard.exit_code, 6);
     const char *const cat[] = {"cat", NULL}; /* the end of input is the terminal's own */
     rq.argv = cat;
     c->ops->exec_input(exec_begin(k, &rq), "hello\n", 6, true);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_non_null(strstr(H.text, "hello\r\nhello\r\n"));
-    assert_int_equal(H.exit_code, 0);
+    assert_non_null(strstr(heard.text, "hello\r\nhello\r\n"));
+    assert_int_equal(heard.exit_code, 0);
     const char *const read_one[] = {"sh", "-c", "echo ready; exec sleep 600", NULL};
     rq.argv = read_one; /* the terminal's own keys: it is in the foreground of a session of its */
     es = exec_begin(k, &rq);
     assert_true(agent_until(is_text, (char[]){"ready"}, PATIENCE_MS));
     c->ops->exec_input(es, "\003", 1, false);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_int_equal(H.exit_code, 130);
+    assert_int_equal(heard.exit_code, 130);
 }
 
 static void exec_has_a_terminal(void **state)
@@ -320,7 +274,7 @@ static void exec_has_a_terminal(void **state)
 static bool is_eof(void *arg)
 {
     (void)arg;
-    return H.eofs > 0;
+    return heard.eofs > 0;
 }
 
 static int64_t port_read(void)
@@ -345,8 +299,8 @@ static struct exec_session *forward_begin(const struct run_key *k, int64_t port)
     struct exec_session *es;
     struct err err;
 
-    memset(&H, 0, sizeof H);
-    assert_int_equal(c->ops->forward(c, k, &rq, &sink, &es, &err), 0);
+    heard = (struct heard){0};
+    assert_int_equal(c->ops->forward(c, k, &rq, &heard_sink, &es, &err), 0);
     return es;
 }
 
@@ -370,14 +324,14 @@ static void a_port_is_forwarded(void **state)
         c->ops->exec_input(es, block, sizeof block, i == 39);
     }
     assert_true(agent_until(is_eof, NULL, PATIENCE_MS));
-    assert_string_equal(H.text, "got 41943040");
+    assert_string_equal(heard.text, "got 41943040");
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_int_equal(H.err.code, 0);
-    assert_int_equal(H.eofs, 1);
+    assert_int_equal(heard.err.code, 0);
+    assert_int_equal(heard.eofs, 1);
     es = forward_begin(&o.key, port);
     assert_true(agent_until(is_open, NULL, PATIENCE_MS));
     assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
-    if (!H.ended) /* else the driver has it no more */
+    if (heard.ends == 0) /* else the driver has it no more */
         c->ops->exec_input(es, "x", 1, true);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS)); /* it ends with the run */
 }
@@ -397,15 +351,15 @@ static void a_port_of_another_run_is_refused(void **state)
     (void)agent_await(&other.key, RUN_RUNNING);
     (void)forward_begin(&other.key, port);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_int_equal(H.err.code, E_FORBIDDEN);
-    assert_int_equal(H.opened + H.n, 0);
+    assert_int_equal(heard.err.code, E_FORBIDDEN);
+    assert_int_equal(heard.opened + heard.n, 0);
     assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
     (void)forward_begin(&other.key, port);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_int_equal(H.err.code, E_NOTFOUND);
+    assert_int_equal(heard.err.code, E_NOTFOUND);
     (void)forward_begin(&other.key, 0);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_int_equal(H.err.code, E_INVALID);
+    assert_int_equal(heard.err.code, E_INVALID);
     assert_int_equal(agent_stop(0, &other.key, &a), OUT_DONE);
 }
 
@@ -431,7 +385,7 @@ static void exec_is_where_the_program_is(void **state)
     (void)agent_await(&o.key, RUN_RUNNING);
     A.side[0].connector->ops->exec_input(exec_begin(&o.key, &rq), "in\n", 3, true);
     assert_true(agent_until(is_end, NULL, PATIENCE_MS));
-    assert_string_equal(H.text, "in\nsleep\n1\n");
+    assert_string_equal(heard.text, "in\nsleep\n1\n");
     terminal_story(&o.key);
     assert_int_equal(agent_stop(0, &o.key, &a), OUT_DONE);
 }

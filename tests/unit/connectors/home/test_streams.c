@@ -3,6 +3,7 @@
 #include "connectors/home/home_internal.h"
 #include "connectors/shim/tree_linux.h"
 #include "connectors/streams/streams.h"
+#include "tests/support/home/heard.h"
 #include "tests/support/home/home_world.h"
 
 #include <signal.h>
@@ -16,73 +17,25 @@ static struct process *runner; /* NULL: it has ended */
 static int runner_code;
 static const char *program; /* hanse or hanse-run */
 
-static struct heard { /* of the last stream */
-    char text[65536];
-    size_t n, bytes;
-    unsigned opened, ends, eofs;
-    int exit_code;
-    struct err err;
-    bool full;
-} S;
 static const char *wanted;
-
-static void on_opened(void *arg)
-{
-    (void)arg;
-    assert_int_equal(S.bytes + S.ends, 0);
-    S.opened++;
-}
-static void on_data(int fd, const void *p, size_t n, void *arg)
-{
-    (void)arg;
-    assert_true(fd == 1 || fd == 2);
-    assert_int_equal(S.opened, 1);
-    assert_int_equal(S.ends, 0);
-    S.bytes += n;
-    if (S.n + n >= sizeof S.text)
-        return;
-    memcpy(S.text + S.n, p, n);
-    S.n += n;
-    S.text[S.n] = '\0';
-}
-static void on_end(int exit_code, const struct err *err, void *arg)
-{
-    (void)arg;
-    S.ends++;
-    S.exit_code = exit_code;
-    if (err)
-        S.err = *err;
-}
-static void on_eof(void *arg)
-{
-    (void)arg;
-    S.eofs++;
-}
-static bool on_full(void *arg)
-{
-    (void)arg;
-    return S.full;
-}
-static const struct log_sink sink = {
-    .opened = on_opened, .data = on_data, .end = on_end, .eof = on_eof, .full = on_full};
 
 static bool ended(void)
 {
-    return S.ends > 0;
+    return heard.ends > 0;
 }
 static bool opened(void)
 {
-    return S.opened > 0;
+    return heard.opened > 0;
 }
 static bool has_text(void)
 {
-    return S.n > 0 && strstr(S.text, wanted);
+    return heard.n > 0 && strstr(heard.text, wanted);
 }
 static void until_text(const char *text)
 {
     wanted = text;
     if (!within(has_text, 20000))
-        fail_msg("%s never came, but: %.300s (%s)", text, S.text, S.err.text);
+        fail_msg("%s never came, but: %.300s (%s)", text, heard.text, heard.err.text);
 }
 
 /* ---- the runner ---- */
@@ -167,10 +120,10 @@ static struct exec_session *exec_begin(const struct exec_request *rq)
     struct exec_session *s = NULL;
     struct err e;
 
-    S = (struct heard){0};
-    if (home_runs_exec(hub->runs, &token.key, rq, &sink, &s, &e) != 0)
+    heard = (struct heard){0};
+    if (home_runs_exec(hub->runs, &token.key, rq, &heard_sink, &s, &e) != 0)
         fail_msg("%s", e.text);
-    assert_int_equal(S.opened + S.ends, 0); /* nothing from inside the call */
+    assert_int_equal(heard.opened + heard.ends, 0); /* nothing from inside the call */
     return s;
 }
 
@@ -184,13 +137,26 @@ static struct exec_session *sh(const char *script, bool with_stdin)
 
 static long number_in_text(void)
 {
-    return strtol(S.text, NULL, 10);
+    return strtol(heard.text, NULL, 10);
 }
 
 static long process_wanted;
 static bool process_gone(void)
 {
     return kill((pid_t)process_wanted, 0) != 0;
+}
+
+/* Does that, and then nothing for ever, whatever it is sent; process_wanted is its number. */
+static struct exec_session *sh_told(const char *does, bool with_stdin)
+{
+    char script[160];
+
+    (void)snprintf(script, sizeof script,
+                   "trap '' TERM HUP INT; echo $$; %s while :; do sleep 0.1; done", does);
+    struct exec_session *s = sh(script, with_stdin);
+    until_text("\n");
+    process_wanted = number_in_text();
+    return s;
 }
 
 /* ---- stories ---- */
@@ -200,26 +166,27 @@ static void exec_story(void)
 
     asked_input(s, "hello\n", 6, true);
     until(ended);
-    assert_string_equal(S.text, "got hello 0 of the program\n");
-    assert_int_equal(S.exit_code, 5);
-    assert_int_equal(S.err.code, 0);
+    assert_string_equal(heard.text, "got hello 0 of the program\n");
+    assert_int_equal(heard.exit_code, 5);
+    assert_int_equal(heard.err.code, 0);
     (void)sh("echo to err >&2; kill -9 $$", false);
     until(ended);
-    assert_string_equal(S.text, "to err\n");
-    assert_int_equal(S.exit_code, 137);
+    assert_string_equal(heard.text, "to err\n");
+    assert_int_equal(heard.exit_code, 137);
     (void)sh("env; tr '\\0' '\\n' < /proc/$PPID/environ", false); /* and of the helper */
     until(ended);
-    assert_null(strstr(S.text, "hanse-run-1"));
-    assert_null(strstr(S.text, "HANSE_HOME"));
-    assert_null(strstr(S.text, "HANSE_TOKEN"));
+    assert_null(strstr(heard.text, "hanse-run-1"));
+    assert_null(strstr(heard.text, "HANSE_HOME"));
+    assert_null(strstr(heard.text, "HANSE_TOKEN"));
     const char *const argv[] = {"/no/such/program", NULL};
     (void)exec_begin(&(const struct exec_request){.argv = argv});
     until(ended);
-    assert_int_equal(S.exit_code, 127);
+    assert_int_equal(heard.exit_code, 127);
     const struct exec_request other = {.rank = 1, .argv = argv};
     struct exec_session *none;
     struct err e;
-    assert_int_equal(home_runs_exec(hub->runs, &token.key, &other, &sink, &none, &e), E_NOTFOUND);
+    assert_int_equal(home_runs_exec(hub->runs, &token.key, &other, &heard_sink, &none, &e),
+                     E_NOTFOUND);
 }
 
 static void terminal_story(void)
@@ -235,20 +202,20 @@ static void terminal_story(void)
     until_text("31 97\r\n");
     asked_resize(s, &(const struct exec_size){.rows = 50, .columns = 132});
     until(ended);
-    assert_non_null(strstr(S.text, "50 132\r\n"));
-    assert_int_equal(S.exit_code, 6);
+    assert_non_null(strstr(heard.text, "50 132\r\n"));
+    assert_int_equal(heard.exit_code, 6);
     const char *const cat[] = {"cat", NULL}; /* the end of input is the terminal's own */
     rq.argv = cat;
     asked_input(exec_begin(&rq), "hello\n", 6, true);
     until(ended);
-    assert_non_null(strstr(S.text, "hello\r\nhello\r\n"));
+    assert_non_null(strstr(heard.text, "hello\r\nhello\r\n"));
     const char *const waits[] = {"sh", "-c", "echo ready; exec sleep 600", NULL};
     rq.argv = waits;
     s = exec_begin(&rq);
     until_text("ready");
     asked_input(s, "\003", 1, false);
     until(ended);
-    assert_int_equal(S.exit_code, 130);
+    assert_int_equal(heard.exit_code, 130);
 }
 
 /* The command goes with who asked for it. */
@@ -261,26 +228,19 @@ static void close_story(void)
     assert_false(process_gone());
     asked_close(s);
     until(process_gone);
-    assert_int_equal(S.ends, 0);
+    assert_int_equal(heard.ends, 0);
     /* also where nothing that it says can be heard any more */
-    s = sh("trap '' TERM HUP; echo $$; exec >&- 2>&-; while :; do sleep 0.1; done", false);
-    until_text("\n");
-    process_wanted = number_in_text();
+    s = sh_told("exec >&- 2>&-;", false);
     (void)within(ended, 300);
-    assert_int_equal(S.ends, 0);
+    assert_int_equal(heard.ends, 0);
     asked_close(s);
     until(process_gone);
 }
 
-/* A run that ends sends SIGTERM to its helpers, too: a command that ignores it ends all the same. */
+/* A run that ends sends SIGTERM to helpers, too: a command that ignores it ends all the same. */
 static void helper_story(void)
 {
-    struct exec_session *s =
-        sh("trap '' TERM; echo $$; read x; kill -TERM $PPID; while :; do sleep 0.1; done", true);
-
-    until_text("\n");
-    process_wanted = number_in_text();
-    asked_input(s, "x\n", 2, false);
+    asked_input(sh_told("read x; kill -TERM $PPID;", true), "x\n", 2, false);
     until(process_gone);
     until(ended);
 }
@@ -292,18 +252,18 @@ static void slow_story(void)
     struct exec_session *s;
     size_t sent = 0, before;
 
-    S.full = false;
+    heard.full = false;
     s = sh("exec cat /dev/zero", false);
     until(opened);
-    S.full = true;
+    heard.full = true;
     (void)within(gone, 1500);
-    before = S.bytes;
+    before = heard.bytes;
     (void)within(gone, 500);
-    assert_int_equal(S.bytes, before); /* it waits */
-    assert_int_equal(S.ends, 0);
-    S.full = false;
+    assert_int_equal(heard.bytes, before); /* it waits */
+    assert_int_equal(heard.ends, 0);
+    heard.full = false;
     (void)within(gone, 500);
-    assert_true(S.bytes > before + (1 << 20));
+    assert_true(heard.bytes > before + (1 << 20));
     asked_close(s);
     s = sh("exec sleep 600", true); /* takes none of it */
     until(opened);
@@ -323,7 +283,7 @@ static void slow_story(void)
         asked_input(s, block, sizeof block, i == 19);
     }
     until(ended);
-    assert_string_equal(S.text, "20971520\n");
+    assert_string_equal(heard.text, "20971520\n");
     assert_true(running());
 }
 
@@ -356,7 +316,7 @@ static void test_in_a_namespace(void **state)
     runner_begin("exec sleep 600", "pidNamespace");
     (void)sh("until grep -q sleep /proc/2/comm; do sleep 0.02; done; echo $HANSE_EPOCH", false);
     until(ended);
-    assert_string_equal(S.text, "1\n");
+    assert_string_equal(heard.text, "1\n");
     terminal_story();
     runner_end();
 }
@@ -398,8 +358,8 @@ static struct exec_session *forward(int64_t port)
     struct exec_session *s = NULL;
     struct err e;
 
-    S = (struct heard){0};
-    assert_int_equal(home_runs_forward(hub->runs, &token.key, &rq, &sink, &s, &e), 0);
+    heard = (struct heard){0};
+    assert_int_equal(home_runs_forward(hub->runs, &token.key, &rq, &heard_sink, &s, &e), 0);
     return s;
 }
 
@@ -419,20 +379,20 @@ static void test_ports(void **state)
         asked_input(s, block, sizeof block, i == 9);
     }
     until(ended);
-    assert_string_equal(S.text, "got 10485760");
-    assert_int_equal(S.eofs, 1);
-    assert_int_equal(S.err.code, 0);
+    assert_string_equal(heard.text, "got 10485760");
+    assert_int_equal(heard.eofs, 1);
+    assert_int_equal(heard.err.code, 0);
     (void)forward(of_hub); /* of this process, which is none of the run's */
     until(ended);
-    assert_int_equal(S.err.code, E_FORBIDDEN);
-    assert_int_equal(S.opened, 0);
+    assert_int_equal(heard.err.code, E_FORBIDDEN);
+    assert_int_equal(heard.opened, 0);
     (void)forward(1);
     until(ended);
-    assert_int_equal(S.err.code, E_NOTFOUND);
+    assert_int_equal(heard.err.code, E_NOTFOUND);
     (void)forward(port);
     until(opened);
     runner_end();
-    assert_int_equal(S.ends, 1); /* it ends with the run */
+    assert_int_equal(heard.ends, 1); /* it ends with the run */
 }
 
 /* ---- ends ---- */
@@ -444,9 +404,7 @@ static void end_story(bool stopped)
 
     runner_begin("trap 'exit 3' TERM; while [ ! -e $D/go ]; do sleep 0.02; done; exit 4",
                  "searched");
-    (void)sh("trap '' TERM HUP INT; echo $$; while :; do sleep 0.1; done", false);
-    until_text("\n");
-    process_wanted = number_in_text();
+    (void)sh_told("", false);
     began = loop_now_ms(W.loop);
     if (stopped)
         process_signal(runner, SIGTERM);
@@ -456,13 +414,13 @@ static void end_story(bool stopped)
     assert_in_range(loop_now_ms(W.loop) - began, 0, 50000); /* not its grace, of a minute */
     assert_int_equal(runner_code, stopped ? 3 : 4);
     assert_true(process_gone());
-    assert_int_equal(S.ends, 1);
-    assert_int_equal(S.err.code, E_IO);
+    assert_int_equal(heard.ends, 1);
+    assert_int_equal(heard.err.code, E_IO);
     const char *const argv[] = {"true", NULL};
     const struct exec_request rq = {.argv = argv};
     struct exec_session *s;
     struct err e;
-    assert_int_equal(home_runs_exec(hub->runs, &token.key, &rq, &sink, &s, &e), E_CONFLICT);
+    assert_int_equal(home_runs_exec(hub->runs, &token.key, &rq, &heard_sink, &s, &e), E_CONFLICT);
     (void)unlink(file("go"));
 }
 
@@ -490,14 +448,14 @@ static void test_the_member_goes(void **state)
     process_wanted = number_in_text();
     H[1].refuse = NULL;
     hub_end(&H[0]);
-    assert_int_equal(S.ends, 1);
-    assert_int_equal(S.err.code, E_CONNECT);
+    assert_int_equal(heard.ends, 1);
+    assert_int_equal(heard.err.code, E_CONNECT);
     until(process_gone);
     hub = &H[1];
     until(running);
     (void)sh("echo again", false);
     until(ended);
-    assert_string_equal(S.text, "again\n");
+    assert_string_equal(heard.text, "again\n");
     runner_end();
 }
 
@@ -512,24 +470,25 @@ static void test_no_more_than_it_may_have(void **state)
 
     (void)state;
     runner_begin("exec sleep 600", "searched");
-    S = (struct heard){0};
+    heard = (struct heard){0};
     for (int i = 0; i < STREAMS_MAX; i++)
         all[i] = sh("exec sleep 600", false);
-    assert_int_equal(home_runs_exec(hub->runs, &token.key, &rq, &sink, &s, &e), E_LIMIT);
+    assert_int_equal(home_runs_exec(hub->runs, &token.key, &rq, &heard_sink, &s, &e), E_LIMIT);
     until(opened); /* the last one */
     for (int i = 0; i < STREAMS_MAX; i++)
         asked_close(all[i]);
     for (int i = 0; i < 3 * STREAMS_MAX; i++) { /* helpers that ended count no more */
         (void)sh("exit 9", false);
         until(ended);
-        if (S.exit_code != 9)
-            fail_msg("the %dth: exit status %d, %s; %s", i, S.exit_code, S.err.text, S.text);
+        if (heard.exit_code != 9)
+            fail_msg("the %dth: exit status %d, %s; %s", i, heard.exit_code, heard.err.text,
+                     heard.text);
     }
     (void)exec_begin(&rq);
     until_text("begun");
     assert_true(running());
     runner_end();
-    assert_int_equal(S.ends, 1);
+    assert_int_equal(heard.ends, 1);
 }
 
 /* Beside a runner its program is the same user. It dials the socket, and says that it is the helper
@@ -556,11 +515,11 @@ static void test_nobody_speaks_for_a_helper(void **state)
     for (int i = 0; i < 8; i++) {
         (void)sh("echo true; exit 7", false);
         until(ended);
-        assert_string_equal(S.text, "true\n");
-        assert_int_equal(S.exit_code, 7);
+        assert_string_equal(heard.text, "true\n");
+        assert_int_equal(heard.exit_code, 7);
         (void)forward(1);
         until(ended);
-        assert_int_equal(S.err.code, E_NOTFOUND);
+        assert_int_equal(heard.err.code, E_NOTFOUND);
     }
     runner_end();
 }

@@ -376,6 +376,175 @@ static void names_are_read_strictly(void **state)
     assert_false(kept_piece_parse(".0000000000131072.log.gz.1", &from));
 }
 
+/* ---- the log is elsewhere ---- */
+static struct {
+    uint64_t from;
+    unsigned asked, empty;
+    bool all;
+} A;
+
+static void asked_for(uint64_t from, bool all, void *arg)
+{
+    (void)arg;
+    A.from = from;
+    A.all = all;
+    A.asked++;
+    loop_stop(W.l);
+}
+
+static void emptied(void *arg)
+{
+    (void)arg;
+    A.empty++;
+    loop_stop(W.l);
+}
+
+static struct kept_writer *asking(void)
+{
+    char base[KEPT_PATH_MAX + 16];
+    const struct kept_config cfg = {
+        .loop = W.l, .base = base, .begin = begin, .ask = asked_for, .empty = emptied};
+
+    (void)snprintf(base, sizeof base, "%s/e3.2", W.base);
+    memset(&A, 0, sizeof A);
+    return kept_writer_create(&cfg);
+}
+
+/* As whoever has the log makes it. */
+static void piece_cut(uint64_t from, size_t max, struct buf *out)
+{
+    struct kept_piece *p = mem_new(struct kept_piece);
+    bool again = false;
+    struct err err;
+    AUTO_BUF text;
+
+    buf_init(&text, KEPT_PIECE_MAX + 1);
+    assert_int_equal(output_cut(W.l, W.path, from, max, T0, &text, &p->at, &again, &err), 0);
+    p->bytes = (uint32_t)text.n;
+    p->last = text.n < max;
+    buf_init(out, KEPT_PACKED_MAX + 1);
+    assert_int_equal(kept_pack(p, text.n ? text.p : "", out, &err), 0);
+    mem_free(p);
+}
+
+static void until_asked(unsigned times)
+{
+    while (A.asked < times)
+        loop_uv_run(W.l);
+}
+
+static void it_is_asked_for(void **state)
+{
+    struct kept_request q = all();
+    struct kept_writer *w;
+    struct err err;
+    AUTO_BUF b;
+
+    (void)state;
+    print_much((size_t)KEPT_PIECE_MAX * 3);
+    w = asking();
+    for (unsigned n = 1; until_asked(n), !A.all; n++) {
+        piece_cut(A.from, KEPT_PIECE_MAX, &b);
+        assert_int_equal(kept_writer_piece(w, slice_make(b.p, b.n), &err), 0);
+        assert_true(kept_writer_holds(w));
+        assert_int_equal(kept_writer_piece(w, slice_make(b.p, b.n), &err), E_CONFLICT);
+        buf_fini(&b);
+    }
+    assert_int_equal(A.empty, A.asked - 1);
+    kept_writer_again(w); /* the news was lost */
+    until_asked(A.asked + 1);
+    assert_true(A.all && !kept_writer_holds(w));
+    (void)kept_writer_destroy(w);
+    same(&q);
+    w = asking(); /* the next leader finds that all of it is there */
+    until_asked(1);
+    assert_true(A.all);
+    (void)kept_writer_destroy(w);
+}
+
+static void whoever_is_asked_is_not_believed(void **state)
+{
+    struct kept_request q = all();
+    struct kept_reader *r = NULL;
+    struct err err;
+    AUTO_BUF good, other;
+
+    (void)state;
+    print_much((size_t)KEPT_PIECE_MAX * 3);
+    struct kept_writer *w = asking();
+    until_asked(1);
+    piece_cut(0, KEPT_PIECE_MAX, &good);
+    buf_init(&other, KEPT_PACKED_MAX + 16);
+    assert_int_equal(kept_writer_piece(w, slice_make("", 0), &err), E_CORRUPT);
+    assert_int_equal(kept_writer_piece(w, slice_make("../../etc", 9), &err), E_CORRUPT);
+    assert_int_equal(kept_writer_piece(w, slice_make(good.p, good.n - 1), &err), E_CORRUPT);
+    buf_add(&other, good.p, good.n);
+    buf_add(&other, "more", 4); /* something behind it */
+    assert_int_equal(kept_writer_piece(w, slice_make(other.p, other.n), &err), E_CORRUPT);
+    other.p[3] |= 8; /* a name, for those who unpack it */
+    assert_int_equal(kept_writer_piece(w, slice_make(other.p, good.n), &err), E_CORRUPT);
+    assert_false(kept_writer_holds(w));
+    assert_true(kept_open(&q, &r, &err) < 0);
+    assert_int_equal(kept_writer_piece(w, slice_make(good.p, good.n), &err), 0);
+    until_asked(2);
+    assert_int_equal(A.from, KEPT_PIECE_MAX);
+    assert_int_equal(kept_writer_piece(w, slice_make(good.p, good.n), &err), E_CORRUPT);
+    (void)kept_writer_destroy(w);
+}
+
+static void what_no_store_took_is_asked_for_again(void **state)
+{
+    struct kept_request q = all();
+    char away[112];
+    struct err err;
+    AUTO_BUF b;
+
+    (void)state;
+    (void)snprintf(away, sizeof away, "%s.away", W.store);
+    print_at(T0, "one\n", 4);
+    struct kept_writer *w = asking();
+    until_asked(1);
+    assert_int_equal(rename(W.store, away), 0);
+    (void)close(open(W.store, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+    piece_cut(0, KEPT_PIECE_MAX, &b);
+    assert_int_equal(kept_writer_piece(w, slice_make(b.p, b.n), &err), 0);
+    while (!A.empty)
+        loop_uv_run(W.l);
+    assert_false(kept_writer_holds(w)); /* it holds up no memory meanwhile */
+    assert_int_equal(unlink(W.store), 0);
+    assert_int_equal(rename(away, W.store), 0);
+    until_asked(2);
+    assert_true(A.from == 0 && !A.all);
+    assert_int_equal(kept_writer_piece(w, slice_make(b.p, b.n), &err), 0);
+    until_asked(3);
+    assert_true(A.all);
+    (void)kept_writer_destroy(w);
+    assert_string_equal(kept(&q), "one\n");
+}
+
+/* Two leaders asked, before and after the front of the log went. */
+static void what_overlaps_is_told_once(void **state)
+{
+    struct kept_request q = all();
+    char path[KEPT_PATH_MAX + 96];
+    AUTO_BUF b;
+
+    (void)state;
+    print_much(4000);
+    keep_all(0);
+    for (unsigned i = 1; i < 4; i++) {
+        piece_cut(1000 * i, i == 2 ? 200 : 4000, &b);
+        (void)snprintf(path, sizeof path, "%s/e3.2/0/%016u.log.gz", W.base, 1000 * i);
+        FILE *f = fopen(path, "w");
+        assert_int_equal(fwrite(b.p, 1, b.n, f), b.n);
+        assert_int_equal(fclose(f), 0);
+        buf_fini(&b);
+    }
+    same(&q);
+    q.timestamps = true;
+    same(&q);
+}
+
 #define KEPT(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -385,7 +554,9 @@ int main(void)
         KEPT(nothing_printed_is_an_answer),      KEPT(a_later_process_goes_on),
         KEPT(what_is_too_much_goes_and_is_told), KEPT(a_damaged_piece_is_missing),
         KEPT(an_end_waits_so_long),              KEPT(a_piece_is_a_gzip_file),
-        KEPT(names_are_read_strictly),
+        KEPT(names_are_read_strictly),           KEPT(it_is_asked_for),
+        KEPT(whoever_is_asked_is_not_believed),  KEPT(what_no_store_took_is_asked_for_again),
+        KEPT(what_overlaps_is_told_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
