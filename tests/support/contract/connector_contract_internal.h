@@ -26,7 +26,7 @@ enum outcome contract_submit_by(struct connector_rig *r, const struct run_key *k
                                 enum contract_program what, uint64_t ms, struct asked *a);
 enum outcome contract_stop(struct connector_rig *r, const struct run_key *k, struct asked *a);
 struct run_key contract_running(struct connector_rig *r, struct asked *a);
-const struct observation *contract_await(struct connector_rig *r, const struct run_key *k,
+const struct observation *contract_await_run(struct connector_rig *r, const struct run_key *k,
                                          enum run_state state);
 struct run_key contract_fresh_key(struct connector_rig *r);
 void contract_ask_begin(struct connector_rig *r, struct asked *a, uint64_t ms);

@@ -52,7 +52,7 @@ void connector_believes_no_appearance(void **state)
         r->heal(r);
         passes(r, 5000);
         if (!r->alive(r, &k))
-            (void)contract_await(r, &k, RUN_ENDED); /* and is told without being asked for */
+            (void)contract_await_run(r, &k, RUN_ENDED); /* and is told without being asked for */
         assert_int_equal(contract_stop(r, &k, &a), OUT_DONE);
         assert_int_equal(a.seen.state, RUN_ENDED);
         assert_int_equal(r->starts(r, &k), 1);
@@ -69,12 +69,12 @@ void connector_waits_in_a_queue(void **state)
 
     r->queue(r, 30000);
     assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE);
-    const struct observation *o = contract_await(r, &k, RUN_PENDING);
+    const struct observation *o = contract_await_run(r, &k, RUN_PENDING);
     assert_true(*o->reason != 0);
     assert_int_equal(r->starts(r, &k), 0);
     assert_int_equal(contract_submit(r, &other, PROGRAM_STAYS, &a), OUT_DONE);
     unsigned seated = r->n_seated;
-    (void)contract_await(r, &k, RUN_RUNNING); /* ahead of which somebody said where */
+    (void)contract_await_run(r, &k, RUN_RUNNING); /* ahead of which somebody said where */
     assert_true(r->n_seated > seated || !strcmp(r->seated.uid, k.uid));
     assert_int_equal(contract_stop(r, &k, &a), OUT_DONE);
     assert_int_equal(contract_stop(r, &other, &a), OUT_DONE);
