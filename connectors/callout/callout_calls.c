@@ -232,6 +232,8 @@ void callout_observed(struct callout *c, struct observation *o)
 }
 
 /* ---- asking ---- */
+/* An order and a signal leave once: what became of one that was not answered is found out by who
+ * asked for it, who knows whether this server may be sent the same order again. */
 void callout_call_send(struct callout_call *k, const char *method, const char *path,
                        const struct schema *schema, const void *body)
 {
@@ -252,7 +254,7 @@ void callout_call_send(struct callout_call *k, const char *method, const char *p
     const struct web_ask ask = {.method = method,
                                 .path = full,
                                 .body = slice_make(text.n ? text.p : "", text.n),
-                                .idempotent = true,
+                                .idempotent = k->op != CALLOUT_SUBMIT && k->op != CALLOUT_SIGNAL,
                                 .answers_final = true,
                                 .answer_max = CALLOUT_ANSWER_MAX,
                                 .attempt_ms = CALLOUT_ATTEMPT_MS,

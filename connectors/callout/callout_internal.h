@@ -21,11 +21,10 @@ struct callout {
     struct connector base;  /* first */
     struct object *doc;     /* the Target; holds a reference */
     struct web_client *web; /* NULL: `why` says what is missing */
-    /* That requests and answers are signed with; wiped. old_key: the one before, for a while after
-     * the Secret has changed; use_old: the server knows that one only. NULL: there is none. */
-    char *key, *old_key;
-    uint64_t old_until_ms;
-    bool use_old;
+    /* That requests and answers are signed with; wiped. other_key: NULL where the Secret has one
+     * key; use_other: the server has told that it does not take the first. */
+    char *key, *other_key;
+    bool use_other;
     char why[256];
 
     /* the session: what one instance of the server tells, without a gap */

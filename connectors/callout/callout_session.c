@@ -17,7 +17,6 @@
 #define RETRY_MAX_MS 10000
 #define FAILURES_MAX 2 /* in a row: it is out of reach */
 #define KEY_LEAST 32
-#define KEY_GRACE_MS 600000 /* so long the key before is good, too */
 
 /* ---- what the Target says ---- */
 static const char *secret_of(const struct callout *c, const char *key)
@@ -45,31 +44,36 @@ static void text_wipe(char **text)
 static void key_wipe(struct callout *c)
 {
     text_wipe(&c->key);
-    text_wipe(&c->old_key);
-    c->use_old = false;
+    text_wipe(&c->other_key);
+    c->use_other = false;
 }
 
-/* Who changes a key changes it in two places, one after the other: whichever comes first, both keys
- * are good for a while. */
-const char *callout_key(struct callout *c)
+/* True when it is another one than before. What is needed, and is not there, stays as it was: the
+ * Secret may be on its way. */
+static bool key_read(const struct callout *c, const char *entry, bool needed, char **had)
 {
-    uint64_t now_ms = loop_now_ms(c->base.env.loop);
-    const char *now = secret_of(c, "key");
+    const char *now = secret_of(c, entry);
+    bool good = now && strlen(now) >= KEY_LEAST;
+    bool changed = good ? !*had || strcmp(now, *had) != 0 : *had && !needed;
 
-    if (now && strlen(now) >= KEY_LEAST && strcmp(now, c->key) != 0) {
-        text_wipe(&c->old_key);
-        c->old_key = c->key;
-        c->key = mem_strdup(now);
-        c->old_until_ms = now_ms + KEY_GRACE_MS;
-        c->use_old = false;
-        log_event(LOG_INFO, "callout.key_changed", LOG_FIELDS({"target", log_str(c->base.target)}));
+    if (changed) {
+        text_wipe(had);
+        *had = good ? mem_strdup(now) : NULL;
     }
     secret_put(c, now);
-    if (c->old_key && now_ms >= c->old_until_ms) {
-        text_wipe(&c->old_key);
-        c->use_old = false;
-    }
-    return c->use_old ? c->old_key : c->key;
+    return changed;
+}
+
+/* Who changes a key changes it in two places, one after the other. Meanwhile the Secret has both,
+ * so that every leader knows them. */
+const char *callout_key(struct callout *c)
+{
+    bool first = key_read(c, "key", true, &c->key);
+    bool other = key_read(c, "key.other", false, &c->other_key);
+
+    if (first || other)
+        c->use_other = false;
+    return c->use_other && c->other_key ? c->other_key : c->key;
 }
 
 /* Its Secret may have changed: all of it is read at the beginning of each session, and its key for
@@ -253,7 +257,7 @@ static void polled(void *arg, enum outcome out, const struct web_answer *a, cons
 {
     struct callout *c = arg;
     struct err why;
-    bool news = !*c->instance, old = c->use_old;
+    bool news = !*c->instance, other = c->use_other;
     int rc = 0;
 
     c->polling = NULL;
@@ -267,7 +271,7 @@ static void polled(void *arg, enum outcome out, const struct web_answer *a, cons
         rc = err_set(&why, E_UNAVAIL, "it answers %d", a->status);
     if (rc == 0)
         rc = *c->instance ? changes_take(c, a, &news, &why) : hello_take(c, a, &why);
-    if (rc < 0 && c->use_old != old && !c->failures) { /* it may know the other key */
+    if (rc < 0 && c->use_other != other && !c->failures) { /* it may know the other key */
         c->failures++;
         poll_again(c, RETRY_MIN_MS);
         return;

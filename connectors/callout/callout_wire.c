@@ -100,14 +100,14 @@ int callout_verify(struct callout *c, const struct web_answer *a, struct err *er
     (void)snprintf(text, sizeof text, "hanse-callout-v1 answer\n%s\n%d\n%s\n", a->mark, a->status,
                    digest);
     bool by_new = is_signed(c->key, text, told);
-    bool proved = by_new || (c->old_key && is_signed(c->old_key, text, told));
+    bool proved = by_new || (c->other_key && is_signed(c->other_key, text, told));
 
     /* It does not take this key: the other one is next. Who signs with a key knows that one. */
-    bool other = c->old_key && a->status == 401 && (!proved || c->use_old == by_new);
+    bool other = c->other_key && a->status == 401 && (!proved || c->use_other == by_new);
     if (proved && !other)
         return 0;
     if (other)
-        c->use_old = !c->use_old;
+        c->use_other = !c->use_other;
     return err_set(err, E_UNKNOWN,
                    "target %.100s answered %d %s: it proves nothing (does each side hold the same "
                    "key?)",
