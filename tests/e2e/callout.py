@@ -172,6 +172,8 @@ class Callout(Federation):
             phase = self.phase(name, *OVER)["phase"]
             self.check(f"{n} times not handed on: the same order came in the end, and ran once, in its first try", phase == "Succeeded" and
                        [key.split(".")[1:] for key in self.lives(name)] == [["1", "1"]], f"{phase}, {self.lives(name)}")
+        told = self.cli("describe", "workload", "vanished-3").stdout
+        self.check("an Event says for what it waited", "NotAnswered" in told and "what became of its order is not known" in told, told[-600:])
 
     def two_bad_answers_in_a_row(self):
         for faults in (("submit lost", "find html"), ("submit html", "find other"), ("submit half", "find lost")):
@@ -401,8 +403,8 @@ def main():
         return 77
     folder, only = tempfile.mkdtemp(prefix="hanse-callout-"), os.environ.get("HANSE_ONLY", "")
     c, began = Callout(hanse, folder), time.monotonic()
-    parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.a_second_target_at_its_server, Callout.answers_that_are_none, Callout.orders_that_never_came, Callout.two_bad_answers_in_a_row,
-             Callout.stops,
+    parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.a_second_target_at_its_server, Callout.answers_that_are_none, Callout.orders_that_never_came,
+             Callout.two_bad_answers_in_a_row, Callout.stops,
              Callout.nodes_change_by_delta, Callout.others_hold_what_they_hold, Callout.what_is_wrong_is_told,
              Callout.the_server_dies_and_comes_back, Callout.an_end_that_is_taken_back,
              Callout.the_server_is_away, Callout.runs_go_by_their_principals, Callout.nothing_ever_ran_twice)

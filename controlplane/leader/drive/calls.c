@@ -481,6 +481,7 @@ static void answered(struct call *c, enum outcome out, const struct observation 
     }
     if (out == OUT_DONE && kind == CALL_SUBMIT && t)
         t->refused_ms = 0;
+    driver_silence(d, out, err);
     bool told = kind == CALL_FIND && seen && seen->state != RUN_UNKNOWN;
     if (out == OUT_DONE && t && (told || kind == CALL_SUBMIT))
         d->found_session = t->session;

@@ -58,6 +58,7 @@ struct driver {
     struct run_key call_key;
     struct order_sent sent;
     uint64_t send_again_ms; /* loop time before which it is not sent again */
+    unsigned silent;        /* calls in a row that were not answered */
     bool held_back;         /* waits under limits.inFlight for another driver's answer */
     uint64_t call_site;
     char call_target[256];   /* site.number and name of the site whose calls count this one */

@@ -23,6 +23,7 @@
 #define ORPHAN_STOP_MS 60000
 #define PENDING_TOLD_EVERY_MS 30000
 #define UNTOLD_ASKED_MS 5000
+#define SILENT_TOLD 2 /* so many calls in a row that are not answered are told to people */
 #define WITHDRAWN_LEAST_MS 30000
 #define COPY_LOOK_MS 1000
 #define RUN_NOT_TOLD "its target is in reach, and cannot tell what became of it"
@@ -563,4 +564,19 @@ const char *driver_pending_over(struct driver *d)
         return end_text(END_PENDING_TOO_LONG);
     driver_later(d, (uint64_t)left + 1);
     return NULL;
+}
+
+/* ---- what is not answered ---- */
+/* It holds its place and comes no further: whoever waits for it is to know for what. */
+void driver_silence(struct driver *d, enum outcome out, const struct err *err)
+{
+    char text[400];
+
+    d->silent = out == OUT_UNKNOWN ? d->silent + 1 : 0;
+    if (d->silent < SILENT_TOLD || object_as(d->o, workload)->status->phase != PHASE_DISPATCHING)
+        return;
+    (void)snprintf(text, sizeof text,
+                   "what became of its order is not known, its target is asked again: %.250s",
+                   err && *err->text ? err->text : "it cannot tell");
+    events_sometimes(d->brain, d->o, "NotAnswered", text);
 }

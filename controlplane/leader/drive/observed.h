@@ -32,6 +32,8 @@ void driver_told_forget(struct driver *d);
 /* Writes which worker of a gang failed first, where and how, ahead of what the message says; out
  * may not overlap with message. */
 void driver_workers_blame(const struct driver *d, const char *message, char *out, size_t n);
+/* A call about it has ended so: what is not answered for long while it is dispatched is told. */
+void driver_silence(struct driver *d, enum outcome out, const struct err *err);
 /* A copy of it lives on a target that had called it ended: it waits, and true is returned. */
 bool driver_copy_lives(struct driver *d);
 /* True when its target is in reach and has not been able to tell what became of it for as long as a

@@ -34,12 +34,12 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
         "StoreNotSearched",  "CheckpointRefused", "TwoAgents",    "BookFull", "AgentReplaced",
         "SaveFailed",        "GoesAway",          "CheckpointBad", "MachineUnknown",
         "PriceAboveCap",     "OrderRefused",      "EndDenied",    "NotAsOrdered",
-        "MachinesEndEarly",  "MachineUnreadable"};
+        "MachinesEndEarly",  "MachineUnreadable", "NotAnswered"};
     struct events *e = b->events;
     struct told *t;
     va_list ap;
 
-    if (e->n == EVENTS_MAX)
+    if (!e || e->n == EVENTS_MAX) /* NULL: a brain without this part */
         return;
     t = mem_new(struct told);
     t->kind = KIND_WORKLOAD;
@@ -397,8 +397,8 @@ void events_change(struct brain *b, const struct change *c)
 static const char *event_name(const struct told *t, struct arena *a);
 
 /* Looked for every second; told when there is something new in it, or when it was long ago. */
-static void tell_sometimes(struct brain *b, const struct object *workload, const char *reason,
-                           const char *why)
+void events_sometimes(struct brain *b, const struct object *workload, const char *reason,
+                      const char *why)
 {
     const struct meta *m = workload->meta;
     struct told t = {.reason = reason};
@@ -418,11 +418,6 @@ static void tell_sometimes(struct brain *b, const struct object *workload, const
     tell(b, m->namespace_, m->name, m->uid, t.reason, "%.400s", why);
 }
 
-void events_not_replaced(struct brain *b, const struct object *workload, const char *why)
-{
-    tell_sometimes(b, workload, "NotReplaced", why);
-}
-
 void events_stays(struct brain *b, const struct object *workload, enum move_cause cause,
                   const char *why)
 {
@@ -435,7 +430,7 @@ void events_stays(struct brain *b, const struct object *workload, enum move_caus
                        ? "there is room for all of it elsewhere, or the deadline comes near"
                        : "there is room for all of it elsewhere",
                    *why ? why : "nothing has room");
-    tell_sometimes(b, workload, cause == MOVE_SPOT ? "StaysUntilDeadline" : "StaysOnSickNode",
+    events_sometimes(b, workload, cause == MOVE_SPOT ? "StaysUntilDeadline" : "StaysOnSickNode",
                    text);
 }
 
@@ -449,7 +444,7 @@ void events_lease_runs(struct brain *b, const struct object *workload, uint64_t 
                    "by the lease that it was granted its runner may live until %s; until then "
                    "nothing is started elsewhere, unless it comes back or is fenced (hanse fence)",
                    at);
-    tell_sometimes(b, workload, "LeaseRuns", text);
+    events_sometimes(b, workload, "LeaseRuns", text);
 }
 
 /* ---- into the log ---- */

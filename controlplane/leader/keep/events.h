@@ -13,9 +13,11 @@ struct events {
 
 void events_init(struct brain *b);
 void events_change(struct brain *b, const struct change *c);
-/* Tells that a lost workload keeps its place because nothing else has room. The callers of this and
- * of the next two may repeat it at any rate: an Event is repeated at most every ten seconds. */
-void events_not_replaced(struct brain *b, const struct object *workload, const char *why);
+/* Tells why something of it goes on for a while. The callers of this and of the next two may repeat
+ * it at any rate: an Event is repeated at most every ten seconds. `reason` is static: NotReplaced
+ * (a lost workload keeps its place, since nothing else has room), NotAnswered. */
+void events_sometimes(struct brain *b, const struct object *workload, const char *reason,
+                      const char *why);
 /* cause: MOVE_SICK or MOVE_SPOT */
 void events_stays(struct brain *b, const struct object *workload, enum move_cause cause,
                   const char *why);

@@ -273,7 +273,7 @@ bool causes_replace(struct brain *b, const struct object *w)
         return false;
     }
     if (!c.placement) {
-        events_not_replaced(b, w, c.why);
+        events_sometimes(b, w, "NotReplaced", c.why);
         return false;
     }
     return begin(b, w, MOVE_LOST, &c);

@@ -222,6 +222,7 @@ static int submit(const struct script_try *t, const struct run_key *k, struct bu
 {
     struct callout_world_run *r = callout_world_run(k);
 
+    W.orders++;
     (void)snprintf(W.order, sizeof W.order, "%.*s", (int)t->body.n, (const char *)t->body.p);
     if ((r && r->state == RUN_ABSENT) || (!r && superseded(k))) {
         buf_str(b, "{\"message\":\"that key is refused\"}");

@@ -63,7 +63,7 @@ struct callout_world {
     struct callout_world_run runs[CALLOUT_WORLD_RUNS];
     size_t n_runs;
     uint64_t changes;
-    unsigned instance, polls, unauthorised;
+    unsigned instance, polls, unauthorised, orders;
     size_t page; /* runs, or nodes, on a page; 0: all */
     struct callout_world_node nodes[8];
     size_t n_nodes;
