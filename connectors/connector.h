@@ -405,6 +405,9 @@ struct connector_ops {
      * verifies as a whole and is newer than resume_…, or not present; seen->message names those
      * passed over, and why. REJECTED or UNKNOWN: it could not be searched. */
     void (*stage)(struct connector *c, const struct run_order *o, struct call *call);
+    /* Optional (NULL: it can): whether the target can be asked to stage. Where it cannot, runners
+     * find out ahead of their start, and nobody looks for what the log does not know. */
+    bool (*stages)(const struct connector *c);
     /* Sends the signal, then waits for the end up to grace_ms; observed() reports the end. DONE:
      * the signal was delivered. */
     void (*quiesce)(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms,

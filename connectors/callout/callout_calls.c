@@ -14,6 +14,10 @@ static void call_expired(void *arg)
     struct callout_call *k = arg;
     struct err err;
 
+    if (k->op == CALLOUT_STAGE && !k->why.code) {
+        callout_stage_ask(k);
+        return;
+    }
     if (k->why.code || k->op == CALLOUT_TOLD) {
         enum outcome out = !k->why.code               ? OUT_DONE
                            : k->why.code == E_UNKNOWN ? OUT_UNKNOWN
@@ -50,6 +54,7 @@ void callout_call_end(struct callout_call *k, enum outcome out, const struct obs
 
     timer_stop(&k->deadline);
     list_remove(&k->link);
+    (void)arena_destroy(k->mem);
     mem_free(k);
     if (call)
         call->done(call, out, seen ? &o : NULL, err ? &why : NULL);
@@ -204,6 +209,8 @@ static void answered(void *arg, enum outcome out, const struct web_answer *a, co
         callout_call_end(k, OUT_UNKNOWN, NULL, &why);
     else if (*k->since && since_unknown(a->status))
         callout_nodes_forgotten(k);
+    else if (k->op == CALLOUT_STAGE)
+        callout_stage_came(k, a);
     else if (a->status != 200)
         call_refused(k, a);
     else if (k->op == CALLOUT_NODES || k->op == CALLOUT_LIST)

@@ -33,6 +33,7 @@ struct callout {
     bool repeats;     /* an order sent again is the same run */
     bool starts_by;   /* it keeps to startBy and startFrom of an order */
     bool reports;     /* it hands on what runners leave behind */
+    bool stages;      /* and what is found of checkpoints; as it said last, also out of reach */
     char instance[CALLOUT_ID_MAX + 1];
     /* of the nodes: as the changes say; as they were read last, "": not yet in this session */
     char told_revision[CALLOUT_ID_MAX + 1], revision[CALLOUT_ID_MAX + 1];
@@ -52,6 +53,7 @@ struct callout {
     struct home_runs *home; /* its runners that call home */
 };
 
+#define CALLOUT_SKEY_MAX 33
 enum callout_op {
     CALLOUT_PROBE,
     CALLOUT_NODES,
@@ -62,6 +64,7 @@ enum callout_op {
     CALLOUT_LIST,
     CALLOUT_TOLD,  /* its runners have been told; only the answer waits */
     CALLOUT_LOOK,  /* a find that nobody waits for */
+    CALLOUT_STAGE, /* asked again until it is done */
     CALLOUT_ORDER, /* a stop, a claim or a forgetting that nobody waits for */
     /* from here on callout_machines.c */
     CALLOUT_MACHINE, /* an order or a release of one */
@@ -76,6 +79,11 @@ struct callout_call {
     struct call *call; /* NULL: nobody waits */
     struct run_key key;
     char machine[MACHINE_KEY_MAX]; /* that it is about */
+    /* of CALLOUT_STAGE: what is asked, in an arena; its key; the pause until it is asked again */
+    struct arena *mem;
+    const struct callout_stage *stage;
+    char skey[CALLOUT_SKEY_MAX];
+    uint64_t pace_ms;
     struct web_request *rq;
     struct timer deadline; /* while no request is under way */
     struct err why;        /* rejected, before anything was sent */
@@ -165,6 +173,12 @@ void callout_report_order(const struct callout *c, const struct run_order *o, st
  * other. */
 int callout_reports_take(const struct callout *c, struct observation *o,
                          const struct callout_reported *left, struct err *err) MUST_CHECK;
+
+/* callout_stage.c */
+bool callout_stages(const struct connector *base);
+void callout_stage(struct connector *base, const struct run_order *o, struct call *call);
+void callout_stage_ask(struct callout_call *k); /* once more */
+void callout_stage_came(struct callout_call *k, const struct web_answer *a);
 
 /* callout_pages.c */
 void callout_inventory(struct connector *base, struct call *call);

@@ -193,6 +193,7 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
     c->repeats = h->repeats;
     c->starts_by = h->starts_by;
     c->reports = h->reports;
+    c->stages = h->stages;
     c->revision[0] = c->told_revision[0] = '\0';
     c->reachable = true;
     (void)snprintf(session, sizeof session, "%.40s/%llu", c->instance,

@@ -531,6 +531,9 @@ int run_main(int argc, char **argv)
     struct life f = {.loop = NULL};
     const struct run_host host = {life_create, life_stop, life_signal, &f};
     struct err err;
+
+    if (argc > 1 && strcmp(argv[1], "--stage") == 0)
+        return report_stage_main(argc - 2, argv + 2);
     int rc = home_args_take(&argc, argv, &f.args, &err);
 
     if (rc < 0) {

@@ -2,6 +2,7 @@
  * The reader looks at the signature ahead of anything else; it must never give back a word of a
  * text whose signature does not hold. */
 #include "connectors/report/report.h"
+#include "connectors/report/report_internal.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -34,8 +35,8 @@ static void mac_print(const char *token, const char *p, size_t n, char ret[MAC_D
 }
 
 /* ---- printing ---- */
-/* Of last words that may be anything: a pod's status takes no other text. */
-static void text_clean(char *s)
+/* A pod's status takes no other text. */
+void report_text_clean(char *s)
 {
     while (*s) {
         size_t n = utf8_length(s, strnlen(s, 4));
@@ -65,8 +66,8 @@ static struct run_report told(const struct run_report *r)
     t.lease_ms = 0;
     t.grant = 0;
     t.ready = false;
-    text_clean(t.reason);
-    text_clean(t.message);
+    report_text_clean(t.reason);
+    report_text_clean(t.message);
     if (!utf8_valid(t.cut.path, strlen(t.cut.path)) ||
         !utf8_valid(t.cut.digest, strlen(t.cut.digest)))
         t.cut = (struct run_checkpoint_report){0};

@@ -75,6 +75,16 @@ int report_line_read(const char *text, size_t n, const struct run_key *key, int6
                      int64_t ranks, const struct home_keys *keys, struct report_line *ret,
                      struct err *err) MUST_CHECK;
 
+/* ---- checkpoints, ahead of a start (stage.c) ---- */
+#define REPORT_STAGE_MAX 8192
+/* The line that `hanse run --stage` prints, with its newline. */
+void report_stage_print(const struct stage_said *s, struct buf *out);
+/* Reads it; whoever handed it on is who is believed. E_SYNTAX, E_TOOLARGE, E_NOTIMPL: it says
+ * nothing. */
+int report_stage_read(const char *text, size_t n, struct stage_said *ret,
+                      struct err *err) MUST_CHECK;
+int report_stage_main(int argc, char **argv); /* what is behind --stage; exit status */
+
 /* ---- where a runner writes it (place.c) ---- */
 enum report_form {
     REPORT_PLAIN,       /* FILE: the report alone, unsigned, for people and scripts */

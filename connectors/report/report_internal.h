@@ -1,8 +1,13 @@
-/* What a writer of reports asks of its kernel. Private to connectors/report. */
+/* What the files of this folder share, and what a writer of reports asks of its kernel. Private to
+ * connectors/report. */
 #ifndef HANSE_CONNECTORS_REPORT_REPORT_INTERNAL_H
 #define HANSE_CONNECTORS_REPORT_REPORT_INTERNAL_H
 
 #include <stddef.h>
+
+/* Of last words that may be anything: makes them UTF-8 without control characters, in place
+ * (line.c). */
+void report_text_clean(char *s);
 
 #define REPORT_TOOL_MAX 4096
 

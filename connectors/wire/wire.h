@@ -35,6 +35,10 @@ enum runner_step {
     RUN_STEP_NONE, /* it has reported nothing yet */
     ENUM_runner_step(KE)
 };
+enum stage_answer {
+    STAGE_NONE,
+    ENUM_stage_answer(KE)
+};
 enum save_state {
     SAVE_NONE, /* nobody has asked it to save and go on */
     ENUM_save_state(KE)

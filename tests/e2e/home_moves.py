@@ -28,6 +28,9 @@ def agent_to_runner_and_on(p):
     p.train("tourist", 900)
     p.running("tourist", 1, 60)
     p.moved("tourist", "rack", 2)
+    looks = p.staged()
+    p.check("its checkpoint was looked at on rack ahead of that, by rack's server, once", len(looks) == 1 and "--resume " in looks[0] and
+            "/e1/" in looks[0], looks)
     wait_for("two checkpoints of it there", lambda: len([c for c in p.checkpoints("tourist") if c["spec"]["epoch"] == 2]) > 1, 60)
     newest = p.checkpoints("tourist")[0]
     p.check("what it saves there comes into the catalogue while it runs", newest["spec"]["epoch"] == 2 and
@@ -121,6 +124,8 @@ def what_does_not_hold_is_not_resumed_from(p):
     found = max((int(n.rpartition("-")[2]) for n in os.listdir(began[2]) if n.startswith("step-")), default=0) if len(began) > 2 else None
     steps = sorted(set(steps) - {newest})
     p.check("it goes on from the newest that holds", found == steps[-1], f"{began}, {found} of {steps}, {newest}")
+    looks = [x for x in p.staged() if "--look" in x]
+    p.check("rack's server has looked into its store", looks, p.staged())
     bad = [c.get("status", {}).get("reason") for c in p.checkpoints("asked") if c["spec"]["step"] == newest]
     p.check("the altered one says why it is not resumed from", bad == ["CheckpointAltered"], str(bad))
     touch(log + ".end")

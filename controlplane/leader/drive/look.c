@@ -45,7 +45,7 @@ static bool read_already(const struct driver *d)
 
 static bool due(const struct driver *d, const struct site *t)
 {
-    return d->looked_epoch != d->key.epoch && t->connector && t->connector->ops->stage &&
+    return d->looked_epoch != d->key.epoch && site_stages(t) &&
            epoch_ended(object_as(d->o, workload)->status) > 0 &&
            root_feature_level(d->brain->root) >= FEATURE_FOUND && !read_already(d);
 }

@@ -483,9 +483,12 @@ static void tick_staging(struct mover *m, const struct object *w)
         return;
     }
     if (!nothing_to_stage(m, w) && t && t->connector && t->connector->ops->stage) {
-        if (t->reachable)
+        if (!t->reachable)
+            return;
+        if (site_stages(t)) {
             mover_stage(m, t, w);
-        return;
+            return;
+        }
     }
     mover_step(m, MOVE_STAGE);
     if (object_as(w, workload)->status->phase == PHASE_QUEUED)

@@ -410,6 +410,13 @@ int site_principal_secret(void *arg, const char *principal, const char **ret, st
                           ref->secret, principal, t->name);
 }
 
+bool site_stages(const struct site *t)
+{
+    const struct connector_ops *ops = t->connector ? t->connector->ops : NULL;
+
+    return ops && ops->stage && (!ops->stages || ops->stages(t->connector));
+}
+
 /* Returns the connector driver of this build for a type of Target; NULL: it has none. */
 static const struct connector_ops *driver_of(enum target_type type)
 {
@@ -425,7 +432,7 @@ static const struct connector_ops *driver_of(enum target_type type)
                  (ops->forward != NULL) == (ops->exec != NULL) &&
                  ops->acts_for == target_can(type, CAN_ACT_FOR) &&
                  (ops->machines != NULL) == target_can(type, CAN_ORDER_MACHINES) &&
-                 (ops->stage != NULL) == target_can(type, CAN_SAVE) &&
+                 (ops->stage != NULL) == target_can(type, CAN_SAVE | CAN_CALL_HOME) &&
                  (ops->checkpoint != NULL) == target_can(type, CAN_ASK | CAN_CALL_HOME)));
     return ops;
 }

@@ -126,6 +126,7 @@ struct site *site_next(const struct brain *b, const struct site *t);
 void sites_revoke(struct brain *b, const struct object *revocation);
 void sites_drop(struct brain *b); /* the leadership is over: destroys all connectors */
 void site_refused(struct site *t);
+bool site_stages(const struct site *t); /* it can be asked to, as connector_ops.stage */
 uint64_t site_suspect_after(const struct site *t); /* ms of silence */
 /* runners.c: of connector_env; arg: the site */
 bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,

@@ -24,11 +24,13 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
 
 KEY = re.compile(r"^([A-Za-z0-9_-]{1,63})\.(\d{1,16})\.(\d{1,16})$")
+STAGE_KEY = re.compile(r"^[0-9a-f]{1,64}$")
 MACHINE_KEY = re.compile(r"^[A-Za-z0-9-]{1,63}$")
 SKEW_MS, BODY_MAX, PAGE, CHANGES_KEPT, REPORT_MAX = 300_000, 16 << 20, 100, 10_000, 4096
 # Whoever makes BEGUN first decides: the program, which then may run, or a server that found it not begun.
@@ -493,6 +495,38 @@ class Machines:
         return any(m.get("id") == node and (m["state"] == "ended" or m.get("reason")) for m in self.machines.values())
 
 
+class Stages:
+    """Checkpoints that are looked at, by `hanse run --stage`, one process a key; what it printed is handed on unread. Nothing is kept on disk:
+    who asks again after this server was started again is answered by another look."""
+
+    AT_ONCE, KEPT_S, SAID_MAX = 4, 60, 8192
+
+    def __init__(self, runner):
+        self.runner, self.under_way = runner, {}
+
+    def ask(self, key, document):
+        for old in [k for k, s in self.under_way.items() if s["ended"] and s["ended"] + self.KEPT_S < time.time()]:
+            del self.under_way[old]
+        stage = self.under_way.get(key)
+        if stage is None:
+            if document.get("argv", [])[:2] != ["run", "--stage"]:
+                raise Refused(422, "this server stages by hanse run --stage alone")
+            if sum(not s["ended"] for s in self.under_way.values()) >= self.AT_ONCE:
+                raise Refused(429, "enough checkpoints are read here at the moment")
+            output = tempfile.TemporaryFile()
+            process = subprocess.Popen([self.runner, *document["argv"]], env={**os.environ, **dict(e.split("=", 1) for e in document.get("env", []))},
+                                       stdin=subprocess.DEVNULL, stdout=output)
+            stage = self.under_way[key] = {"process": process, "output": output, "ended": None}
+        if not stage["ended"]:
+            if stage["process"].poll() is None:
+                return {"key": key}
+            stage["output"].seek(0)
+            stage.update(ended=time.time(), said=stage["output"].read(self.SAID_MAX).decode("utf-8", "replace"))
+            stage["output"].close()
+        return {"key": key, "done": True, "said": stage["said"],
+                **({} if stage["said"] else {"message": f"hanse run --stage ended with {stage['process'].returncode}, and said nothing"})}
+
+
 class Nodes:
     """What this server offers. What changes of it gets a new revision, so that whoever knows an older one is told the difference."""
 
@@ -563,7 +597,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with runs.lock:
             if self.command == "GET" and parts == ["hello"]:
                 return {"version": 1, "instance": runs.instance, "uid": runs.uid, "next": runs.at, "runner": runs.runner is not None,
-                        "checkpoints": runs.runner is not None, "proxies": runs.runner is not None, "reports": runs.runner is not None, "repeats": True, "startBy": True, "principals": runs.principals is not None}
+                        "checkpoints": runs.runner is not None, "proxies": runs.runner is not None, "reports": runs.runner is not None, "stages": runs.runner is not None, "repeats": True, "startBy": True, "principals": runs.principals is not None}
             if self.command == "GET" and parts == ["changes"]:
                 return runs.since(int(query["after"]), int(query.get("wait", 0)), self.server.nodes)
             if self.command == "GET" and parts == ["nodes"]:
@@ -571,6 +605,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return nodes.since(query["since"]) if query.get("since") else nodes.listed(query.get("after", ""))
             if self.command == "GET" and parts == ["runs"]:
                 return runs.listed(query.get("after", ""))
+            if self.command == "PUT" and len(parts) == 2 and parts[0] == "stages" and STAGE_KEY.match(parts[1]) and runs.runner:
+                return self.server.stages.ask(parts[1], document)
             if parts[:1] == ["machines"] or parts == ["prices"]:
                 return self.machines(parts[1:], query, document) if parts[0] == "machines" else self.server.machines.prices()
             if len(parts) < 2 or parts[0] != "runs" or not KEY.match(parts[1]):
@@ -647,6 +683,7 @@ def main(handler=Handler):
     s = Server(("127.0.0.1", a.port), handler)
     s.key, s.runs = read(a.key_file).strip().encode(), Runs(
         os.path.abspath(a.state), a.runner, json.loads(read(a.principals)) if a.principals else None)
+    s.stages = Stages(a.runner)
     s.machines = Machines(os.path.join(os.path.abspath(a.state), "machines"), a.offers, s.runs)
     s.runs.gone, s.runs.node = s.machines.gone, lambda name: s.nodes.nodes.get(name) or {}
     s.nodes = Nodes(a.nodes_file, [{"name": f"n{i + 1}", "cpu": "64", "memory": "64Gi",

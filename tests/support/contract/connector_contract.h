@@ -114,8 +114,7 @@ void connector_touches_nothing_of_others(void **state);
 void connector_starts_each_try_once(void **state);
 void connector_starts_in_time_or_never(void **state);
 
-/* In parts, for targets that can do less; and all of it. */
-#define CONNECTOR_CONTRACT_RUNS                                                                    \
+#define CONNECTOR_CONTRACT_TESTS                                                                   \
     cmocka_unit_test(connector_runs_and_tells_the_end),                                            \
         cmocka_unit_test(connector_adopts_a_second_submit),                                        \
         cmocka_unit_test(connector_repeats_orders_where_it_says_so),                               \
@@ -128,13 +127,10 @@ void connector_starts_in_time_or_never(void **state);
         cmocka_unit_test(connector_ends_calls_when_destroyed),                                     \
         cmocka_unit_test(connector_holds_no_truth),                                                \
         cmocka_unit_test(connector_sweeps_what_nobody_owns),                                       \
-        cmocka_unit_test(connector_finalizes_what_has_ended)
-#define CONNECTOR_CONTRACT_CHECKPOINTS                                                             \
-    cmocka_unit_test(connector_reports_checkpoints),                                               \
+        cmocka_unit_test(connector_finalizes_what_has_ended),                                      \
+        cmocka_unit_test(connector_reports_checkpoints),                                           \
         cmocka_unit_test(connector_resumes_what_was_saved),                                        \
-        cmocka_unit_test(connector_starts_nothing_from_a_bad_one)
-#define CONNECTOR_CONTRACT_TESTS                                                                   \
-    CONNECTOR_CONTRACT_RUNS, CONNECTOR_CONTRACT_CHECKPOINTS,                                       \
+        cmocka_unit_test(connector_starts_nothing_from_a_bad_one),                                 \
         cmocka_unit_test(connector_stages_without_starting)
 
 #endif

@@ -344,7 +344,7 @@ int rack_setup(void **state)
                                    .alive = alive,
                                    .secret = secret,
                                    .env = env,
-                                   .call_ms = 20000};
+                                   .call_ms = 55000};
     assert_non_null(W.rig.loop);
     (void)snprintf(W.dir, sizeof W.dir, "/tmp/hanse-rack-XXXXXX");
     assert_non_null(mkdtemp(W.dir));

@@ -1,6 +1,6 @@
 /* A real callout server (deploy/examples/callout/server.py) with real runners, and the hub's side
- * of both in this process, over real TLS. The test's program is also the runner and the shim that the
- * server starts: its main() begins with rack_main(). Must hold no opinion of what is right. */
+ * of both in this process, over real TLS. The test's program is also the runner and the shim that
+ * the server starts: its main() begins with rack_main(). Must hold no opinion of what is right. */
 #ifndef HANSE_TESTS_SUPPORT_RACK_WORLD_H
 #define HANSE_TESTS_SUPPORT_RACK_WORLD_H
 

@@ -278,6 +278,15 @@ static int serve_run(const struct script_try *t, const char *path, struct buf *b
     return about(t, &k, verb, b);
 }
 
+static int stage(const struct script_try *t, const char *skey, struct buf *b)
+{
+    (void)snprintf(W.order, sizeof W.order, "%.*s", (int)t->body.n, (const char *)t->body.p);
+    (void)snprintf(W.skey, sizeof W.skey, "%s", skey);
+    W.n_staged++;
+    buf_printf(b, "{\"key\":\"%s\",%s}", skey, W.staged);
+    return W.staged_status ? W.staged_status : 200;
+}
+
 static bool authorised(const struct script_try *t, const char *path)
 {
     char d[65], text[1024], wanted[65];
@@ -358,11 +367,12 @@ static void serve(void *arg, const struct script_try *t, struct script_reply *re
     }
     buf_init(&b, sizeof ret->room - 256);
     if (!strcmp(path, "/v1/hello"))
-        buf_printf(&b, "{\"version\":1,\"instance\":\"i%u\",\"next\":%llu%s%s%s%s}", W.instance,
+        buf_printf(&b, "{\"version\":1,\"instance\":\"i%u\",\"next\":%llu%s%s%s%s%s%s}", W.instance,
                    (unsigned long long)W.changes, W.repeats ? ",\"repeats\":true" : "",
                    W.principals ? ",\"principals\":true" : "",
                    W.starts_by ? ",\"startBy\":true" : "",
-                   W.reports ? ",\"reports\":true" : "");
+                   W.reports ? ",\"reports\":true" : "", W.runner ? ",\"runner\":true" : "",
+                   W.stages ? ",\"stages\":true" : "");
     else if (!strncmp(path, "/v1/changes", 11))
         changes(path, &b, ret);
     else if (!strncmp(path, "/v1/nodes", 9))
@@ -371,6 +381,8 @@ static void serve(void *arg, const struct script_try *t, struct script_reply *re
         buf_printf(&b, "%s", strstr(path, "after=more") ? W.more_machines : W.machines);
     else if (!strncmp(path, "/v1/runs?", 9))
         list(path, &b);
+    else if (!strncmp(path, "/v1/stages/", 11))
+        ret->status = stage(t, path + 11, &b);
     else if (W.fault == FAULT_BUSY) /* nothing is done */
         ret->status = 503;
     else

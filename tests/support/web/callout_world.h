@@ -57,6 +57,11 @@ struct callout_world {
     bool principals;          /* it says that it starts runs in the names of principals */
     bool starts_by;           /* it says that it keeps to startBy */
     bool reports;             /* it says that it hands on what runners leave behind */
+    bool runner, stages;      /* and that it starts runners; that it stages checkpoints */
+    const char *staged;       /* what it answers to that, beside the key, as JSON */
+    int staged_status;        /* 0: 200 */
+    char skey[64];            /* of the last one, and how many were asked */
+    unsigned n_staged;
     char order[4096];         /* the last one that came */
     bool queues;              /* what is submitted is pending first */
     enum callout_fault fault; /* of the next answer about a run */

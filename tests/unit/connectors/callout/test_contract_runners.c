@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- what is waited for ---- */
 struct wanted {
@@ -93,6 +94,52 @@ static void it_saves_and_goes_on(void **state)
     assert_int_equal(contract_seen_of(r, &k)->state, RUN_RUNNING);
     assert_int_equal(contract_stop(r, &k, &a), OUT_DONE);
     assert_int_equal(a.seen.checkpoint.step, 20); /* with the end, too */
+}
+
+/* ---- the store ---- */
+static enum outcome look(struct connector_rig *r, const struct run_key *k, int64_t epoch,
+                         int64_t step, struct asked *a)
+{
+    struct run_order o = {.checkpoint_dir = "", .resume_path = "", .resume_digest = ""};
+
+    r->order(r, k, PROGRAM_SAVES, &o);
+    o.key = *k;
+    o.key.epoch++;
+    o.look_epoch = k->epoch;
+    o.look_workers = 1;
+    o.resume_epoch = epoch;
+    o.resume_step = step;
+    contract_ask_begin(r, a, CALL_MS);
+    r->ops->stage(r->connector, &o, &a->call);
+    return contract_ask_end(r, a);
+}
+
+/* What its runner has told nobody is there all the same; what does not hold is passed over. */
+static void its_store_is_searched(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = contract_fresh_key(r);
+    struct wanted x = {.r = r, .key = k, .step = 10};
+    struct asked a;
+
+    assert_true(r->ops->stages(r->connector));
+    assert_int_equal(contract_submit(r, &k, PROGRAM_SAVES, &a), OUT_DONE);
+    assert_true(connector_until(r, has_step, &x, PATIENCE_MS));
+    contract_ask_begin(r, &a, CALL_MS);
+    r->ops->quiesce(r->connector, &k, SIGUSR1, 5000, &a.call);
+    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
+    assert_int_equal(contract_await_run(r, &k, RUN_ENDED)->checkpoint.step, 20);
+    assert_int_equal(look(r, &k, 1, 10, &a), OUT_DONE); /* as if the last one were not known */
+    assert_true(a.seen.checkpoint.present);
+    assert_int_equal(a.seen.checkpoint.step, 20);
+    assert_int_equal(a.seen.checkpoint.epoch, 1);
+    assert_int_equal(look(r, &k, 1, 20, &a), OUT_DONE);
+    assert_false(a.seen.checkpoint.present); /* nothing newer */
+    assert_int_equal(truncate(contract_seen_of(r, &k)->checkpoint.path, 10), 0);
+    assert_int_equal(look(r, &k, 0, -1, &a), OUT_DONE);
+    assert_int_equal(a.seen.checkpoint.step, 20); /* what was sealed becomes a cut anew */
+    assert_string_not_equal(a.seen.checkpoint.path, contract_seen_of(r, &k)->checkpoint.path);
+    assert_int_equal(r->starts(r, &k), 1);
 }
 
 /* ---- logs and commands ---- */
@@ -230,10 +277,10 @@ static void its_server_dies_and_comes_back(void **state)
 int main(int argc, char **argv)
 {
     int rc = rack_main(argc, argv);
-    const struct CMUnitTest tests[] = {CONNECTOR_CONTRACT_RUNS,
-                                       CONNECTOR_CONTRACT_CHECKPOINTS,
+    const struct CMUnitTest tests[] = {CONNECTOR_CONTRACT_TESTS,
                                        cmocka_unit_test(a_lease_is_taken_and_runs_out),
                                        cmocka_unit_test(it_saves_and_goes_on),
+                                       cmocka_unit_test(its_store_is_searched),
                                        cmocka_unit_test(its_logs_and_commands_go_home),
                                        cmocka_unit_test(a_node_that_goes_away_is_told),
                                        cmocka_unit_test(it_is_started_in_time_or_never),

@@ -221,6 +221,42 @@ static void what_cannot_report_never_starts(void **state)
     assert_true(access(begun, F_OK) != 0);
 }
 
+/* What is looked at starts nothing; whatever is found is one line. */
+static void a_checkpoint_is_looked_at(void **state)
+{
+    char script[1024], text[8192], self[512];
+    struct stage_said said;
+    struct err err;
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    (void)state;
+    assert_true(n > 0);
+    self[n] = '\0';
+    (void)snprintf(script, sizeof script,
+                   "'%s' run --stage --workload u --resume '%s' --resume-digest sha256:00 >'%s'",
+                   self, run_file("gone.json"), run_file("said"));
+    assert_int_equal(RUN("--", "sh", "-c", script), 0);
+    size_t got_n = got(run_file("said"), text, sizeof text);
+    assert_int_equal(report_stage_read(text, got_n, &said, &err), 0);
+    assert_int_equal(said.said, STAGE_REFUSED);
+    assert_string_equal(said.reason, "CheckpointMissing");
+    assert_int_equal(mkdir(run_file("store"), 0755), 0);
+    (void)snprintf(script, sizeof script,
+                   "'%s' run --stage --workload u --checkpoint-dir '%s' --look 3 >'%s'", self,
+                   run_file("store"), run_file("said"));
+    assert_int_equal(RUN("--", "sh", "-c", script), 0);
+    got_n = got(run_file("said"), text, sizeof text);
+    assert_int_equal(report_stage_read(text, got_n, &said, &err), 0);
+    assert_int_equal(said.said, STAGE_HOLDS);
+    assert_false(said.checkpoint.present);
+    assert_int_equal(RUN("--stage"), 2);
+    assert_int_equal(RUN("--stage", "--workload", "u", "--resume", "/x"), 2);
+    assert_int_equal(RUN("--stage", "--workload", "u", "--checkpoint-dir", "here", "--look", "1"),
+                     2);
+    assert_int_equal(RUN("--stage", "--workload", "u", "--checkpoint-dir", "/x", "--look", "-1"),
+                     2);
+}
+
 /* A program in place of scontrol: what it is told, how often, and that one which hangs or fails
  * changes nothing. The real one: tests/peers/slurm_report.sh. */
 static void a_slurm_comment_is_told_by_its_tool(void **state)
@@ -274,6 +310,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(what_its_program_writes_is_overwritten),
                                        cmocka_unit_test(nothing_is_written_elsewhere),
                                        cmocka_unit_test(what_cannot_report_never_starts),
+                                       cmocka_unit_test(a_checkpoint_is_looked_at),
                                        cmocka_unit_test(a_slurm_comment_is_told_by_its_tool)};
 
     return rc >= 0 ? rc : cmocka_run_group_tests(tests, run_kit_setup, run_kit_teardown);
