@@ -199,7 +199,7 @@ struct log_request {
     int64_t since_span_ms, since_ms;
     uint64_t deadline_ms;
 };
-#define EXEC_SIZE_MAX 4096 /* rows or columns */
+#define EXEC_SIZE_MAX 4096 /* rows or columns; more counts as this (wire.def refuses it) */
 struct exec_size {         /* of a terminal; 0: not known */
     int64_t rows, columns;
 };

@@ -95,7 +95,7 @@ struct api_exec { /* also logs: argv NULL, port 0; and a forwarded port */
     int64_t rows, columns; /* of a tty, at the start; 0: not known */
     int64_t port;          /* to which bytes go, and from which they come; 0: none */
 };
-#define API_TERMINAL_MAX 4096 /* rows or columns */
+#define API_TERMINAL_MAX 4096 /* rows or columns; what is told above counts as this */
 struct api_exec_session;
 struct api_backup;
 

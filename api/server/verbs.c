@@ -422,13 +422,17 @@ static bool exec_full(void *arg)
     return s->st && !s->closed && stream_pending(s->st) > FULL;
 }
 
+/* What a program on a terminal is told is cut, not refused: no screen is larger. */
+static int64_t terminal_size(int64_t told)
+{
+    return told > API_TERMINAL_MAX ? API_TERMINAL_MAX : told;
+}
+
 static bool exec_resized(struct exec_stream *s, const unsigned char *p, size_t n)
 {
     if (!s->tty || n != 4)
         return false;
-    int64_t rows = p[0] << 8 | p[1], columns = p[2] << 8 | p[3];
-    if (rows > API_TERMINAL_MAX || columns > API_TERMINAL_MAX)
-        return false;
+    int64_t rows = terminal_size(p[0] << 8 | p[1]), columns = terminal_size(p[2] << 8 | p[3]);
     if (!s->ended && s->a->ops->exec_resize)
         s->a->ops->exec_resize(s->session, rows, columns);
     return true;
@@ -561,17 +565,16 @@ void workload_exec(struct call *c)
                          .tail_lines = -1,
                          .with_stdin = call_flag(c, "stdin"),
                          .tty = call_flag(c, "tty"),
-                         .rows = number(c, "rows", 0),
-                         .columns = number(c, "columns", 0)};
+                         .rows = terminal_size(number(c, "rows", 0)),
+                         .columns = terminal_size(number(c, "columns", 0))};
 
     if (!call_upgrades(c, "hanse-exec/1", "exec"))
         return;
     if (!argc)
         call_fail_code(c, E_SYNTAX,
                        "command is missing: give it as command=PROGRAM&command=ARGUMENT");
-    else if (x.rows > API_TERMINAL_MAX || x.columns > API_TERMINAL_MAX ||
-             ((x.rows || x.columns) && !x.tty))
-        call_fail_code(c, E_SYNTAX, "rows and columns are those of a tty, at most 4096 each");
+    else if ((x.rows || x.columns) && !x.tty)
+        call_fail_code(c, E_SYNTAX, "rows and columns are those of a tty");
     else
         exec_begin(c, "hanse-exec/1", &x);
 }

@@ -255,6 +255,11 @@ void asked_go(struct exec_session *s)
         frame_send(s->of->to, SF_PAUSE, 0, s->id, NULL, 0);
 }
 
+static int64_t sized(int64_t told)
+{
+    return told < 0 ? 0 : told > EXEC_SIZE_MAX ? EXEC_SIZE_MAX : told;
+}
+
 int asked_exec(struct asked_streams *v, uint64_t id, const struct run_key *k,
                const struct exec_request *rq, const struct log_sink *sink,
                struct exec_session **ret, struct err *err)
@@ -264,8 +269,8 @@ int asked_exec(struct asked_streams *v, uint64_t id, const struct run_key *k,
                           .rank = rq->rank,
                           .tty = rq->tty,
                           .with_stdin = rq->with_stdin,
-                          .rows = rq->size.rows,
-                          .columns = rq->size.columns};
+                          .rows = sized(rq->size.rows),
+                          .columns = sized(rq->size.columns)};
     uint32_t n = 0;
 
     while (rq->argv && rq->argv[n])
@@ -287,7 +292,7 @@ int asked_forward(struct asked_streams *v, uint64_t id, const struct run_key *k,
 
 void asked_resize(struct exec_session *s, const struct exec_size *size)
 {
-    const struct wire_size q = {.rows = size->rows, .columns = size->columns};
+    const struct wire_size q = {.rows = sized(size->rows), .columns = sized(size->columns)};
 
     if (s->of->to)
         wire_tell(s->of->to, SF_SIZE, s->id, wire_size, &q);

@@ -190,6 +190,9 @@ def terminals(c):
     t.size(50, 132)
     t.until("50 132\r\n")
     c.check("the program is told of another size", True)
+    t.size(65535, 5000)
+    t.until("4096 4096\r\n")
+    c.check("a size above the limit is cut to it, and the session goes on", True)
     with open(c.path("go"), "w", encoding="utf-8"):
         pass
     c.check("its exit status is the command's", t.end() == 7, t.text[-200:])

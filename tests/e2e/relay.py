@@ -56,10 +56,11 @@ def get(c, member, path, token=None):
 class Exec:
     """One exec at one member, in its frames."""
 
-    def __init__(self, c, member, name, *command, token=None, stdin=False):
+    def __init__(self, c, member, name, *command, token=None, stdin=False, tty=None):
         raw = socket.create_connection(("127.0.0.1", port_of(c, member)), timeout=30)
         self.s = (bare(c) if token else c.login.context).wrap_socket(raw, server_hostname="localhost")
-        query = urllib.parse.urlencode([("command", w) for w in command] + ([("stdin", "true")] if stdin else []))
+        query = urllib.parse.urlencode([("command", w) for w in command] + ([("stdin", "true")] if stdin else []) +
+                                       ([("tty", "true"), ("rows", tty[0]), ("columns", tty[1])] if tty else []))
         given = {"Authorization": "Bearer " + token} if token else c.login.headers
         head = f"POST {WORKLOADS}/{name}/exec?{query} HTTP/1.1\r\nHost: localhost\r\nUpgrade: hanse-exec/1\r\nConnection: Upgrade\r\nContent-Length: 0\r\n"
         self.s.sendall((head + "".join(f"{k}: {v}\r\n" for k, v in given.items()) + "\r\n").encode())
@@ -82,6 +83,9 @@ class Exec:
 
     def end(self):
         self.s.sendall(struct.pack(">BI", 0, 0))
+
+    def size(self, rows, columns):
+        self.s.sendall(struct.pack(">BIHH", 4, 4, rows, columns))
 
     def frame(self):
         while len(self.left) < 5 or len(self.left) < 5 + struct.unpack(">I", self.left[1:5])[0]:
@@ -175,6 +179,11 @@ def programs(c):
     x = Exec(c, m, "talks", "/bin/sh", "-c", "head -c 12582912 /dev/zero | tr '\\0' 'x'")
     out, _, status = x.rest()
     c.check("and as much output comes back", status == {"exitCode": 0} and out == b"x" * 12582912, f"{status} {len(out)}")
+    x = Exec(c, m, "talks", "/bin/sh", "-c", "stty size; read x; stty size", stdin=True, tty=(70000, 80))
+    x.size(5000, 65535)
+    x.send(b"go\n")
+    out, _, status = x.rest()
+    c.check("a terminal of more than 4096 rows or columns counts as one of 4096", status == {"exitCode": 0} and out.endswith(b"4096 4096\r\n"), (status, out))
     x = Exec(c, m, "talks", "/bin/sh", "-c", "exec sleep 86399", stdin=True)
     sleeping = lambda: subprocess.run(["pgrep", "-f", "^sleep 86399$"], capture_output=True, check=False).returncode == 0  # noqa: E731
     wait_for("the program", sleeping, 10)

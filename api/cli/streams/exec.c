@@ -197,7 +197,7 @@ static void session_size(void *arg)
     struct session *s = arg;
     unsigned rows, columns;
 
-    if (!s->stream || !terminal_size(&rows, &columns) || rows > UINT16_MAX || columns > UINT16_MAX)
+    if (!s->stream || !terminal_size(&rows, &columns))
         return;
     const unsigned char size[4] = {(unsigned char)(rows >> 8), (unsigned char)rows,
                                    (unsigned char)(columns >> 8), (unsigned char)columns};
@@ -272,7 +272,7 @@ int verb_exec(struct cli *c, struct err *err)
     buf_printf(&path, "%s/exec?rank=%ld%s%s",
                cli_path(c, kind_by_id(KIND_WORKLOAD), c->ns, false, c->args.pos[0]), rank,
                input ? "&stdin=true" : "", tty ? "&tty=true" : "");
-    if (tty && terminal_size(&rows, &columns) && rows <= 4096 && columns <= 4096)
+    if (tty && terminal_size(&rows, &columns))
         buf_printf(&path, "&rows=%u&columns=%u", rows, columns);
     for (unsigned i = 0; i < c->args.n_rest; i++) {
         buf_str(&path, "&command=");

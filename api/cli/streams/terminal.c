@@ -10,6 +10,8 @@
 #include <termios.h>
 #include <unistd.h>
 
+#define TOLD_MAX 4096u /* rows or columns: some servers end the session at more */
+
 static struct {
     struct termios was, raw;
     volatile sig_atomic_t on;
@@ -106,8 +108,8 @@ bool terminal_size(unsigned *ret_rows, unsigned *ret_columns)
 
     for (int fd = 0; fd < 2; fd++) {
         if (ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_row && w.ws_col) {
-            *ret_rows = w.ws_row;
-            *ret_columns = w.ws_col;
+            *ret_rows = w.ws_row < TOLD_MAX ? w.ws_row : TOLD_MAX;
+            *ret_columns = w.ws_col < TOLD_MAX ? w.ws_col : TOLD_MAX;
             return true;
         }
     }

@@ -13,7 +13,8 @@ bool terminal_is(int fd);
  * back. */
 int terminal_raw(struct err *err) MUST_CHECK;
 void terminal_restore(void); /* harmless when it is not raw */
-/* Of the terminal that standard input or output is; false: neither is one, or it has none. */
+/* Of the terminal that standard input or output is; false: neither is one, or it has none.
+ * At most 4096 each, which is what a server takes (api/server/README.md). */
 bool terminal_size(unsigned *ret_rows, unsigned *ret_columns);
 
 #endif

@@ -192,14 +192,16 @@ static void exec_story(void)
 static void terminal_story(void)
 {
     const char *const argv[] = {"sh", "-c",
-                                "trap 'stty size; exit 6' WINCH; test -t 0 && test -t 1 && stty "
-                                "size; while :; do sleep 0.05; done",
+                                "trap 'stty size; case $(stty size) in 50*) exit 6; esac' WINCH; "
+                                "test -t 0 && test -t 1 && stty size; while :; do sleep 0.05; done",
                                 NULL};
     struct exec_request rq = {
         .argv = argv, .with_stdin = true, .tty = true, .size = {.rows = 31, .columns = 97}};
     struct exec_session *s = exec_begin(&rq);
 
     until_text("31 97\r\n");
+    asked_resize(s, &(const struct exec_size){.rows = 65535, .columns = 5000});
+    until_text("4096 4096\r\n");
     asked_resize(s, &(const struct exec_size){.rows = 50, .columns = 132});
     until(ended);
     assert_non_null(strstr(heard.text, "50 132\r\n"));
