@@ -169,9 +169,9 @@ static void call_seen(struct callout_call *k, const struct web_answer *a)
     if (rc == 0)
         rc = callout_read(&schema_callout_reported, a, mem, (void **)&left, &err);
     if (rc == 0)
-        rc = callout_seen(k->c, o, left, &err);
-    if (rc == 0)
         rc = callout_read(&schema_run_workers, a, mem, (void **)&workers, &err);
+    if (rc == 0)
+        rc = callout_seen(k->c, o, left, workers, mem, &err);
     if (rc == 0)
         callout_workers(k->c, o, workers);
     if (rc < 0) {

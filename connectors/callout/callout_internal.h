@@ -103,10 +103,11 @@ web_sign callout_signer(void);
 int callout_verify(struct callout *c, const struct web_answer *a, struct err *err) MUST_CHECK;
 int callout_read(const struct schema *schema, const struct web_answer *a, struct arena *arena,
                  void **ret, struct err *err) MUST_CHECK;
-/* Takes in what a server says of a run, and what its runners have left behind, or refuses what it
- * cannot say. */
+/* Takes in what a server says of a run and of its workers, and what its runners have left behind,
+ * or refuses what it cannot say. What is added to `workers` is in the arena. */
 int callout_seen(const struct callout *c, struct observation *o,
-                 const struct callout_reported *left, struct err *err) MUST_CHECK;
+                 const struct callout_reported *left, struct run_workers *workers, struct arena *a,
+                 struct err *err) MUST_CHECK;
 /* Tells what the server says of a run's workers, ahead of what is seen of it. Where a run was put
  * that has left the server's own queue is told, too; where the answer does not say so, it was put
  * where it was ordered. */
@@ -168,11 +169,13 @@ void callout_renew(struct connector *base, const struct run_offer *offers, size_
 /* Fills in what the order of a run brings them, once callout_home_order has. */
 void callout_report_order(const struct callout *c, const struct run_order *o, struct arena *a,
                           struct callout_order *ret);
-/* Adds to what the server says of a run what its runners have signed: how it ended, and its newest
+/* Adds to what the server says of a run, and of those workers of which it tells at all, what its
+ * runners have signed: how it ended, and its newest
  * checkpoint. That it has ended is the server's word alone. An error: they contradict each
  * other. */
 int callout_reports_take(const struct callout *c, struct observation *o,
-                         const struct callout_reported *left, struct err *err) MUST_CHECK;
+                         const struct callout_reported *left, struct run_workers *workers,
+                         struct arena *a, struct err *err) MUST_CHECK;
 
 /* callout_stage.c */
 bool callout_stages(const struct connector *base);

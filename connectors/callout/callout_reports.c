@@ -62,8 +62,25 @@ static void rank_take(struct left *x, const struct report_line *l)
     }
 }
 
+/* What its server tells of a worker it may not know well: it was away when that ended. */
+static void worker_take(struct run_workers *workers, int64_t rank, const struct run_report *r,
+                        struct arena *a)
+{
+    if (r->step != RUN_STEP_ENDED || r->never_started)
+        return;
+    for (uint32_t i = 0; i < workers->n_workers; i++) {
+        struct run_worker *w = &workers->workers[i];
+        if (w->rank != rank)
+            continue;
+        w->exit_code = r->exit_code;
+        w->term_signal = r->term_signal;
+        w->reason = arena_strdup(a, r->reason);
+    }
+}
+
 static struct left left_read(const struct callout *c, const struct observation *o,
-                             const struct callout_reported *left)
+                             const struct callout_reported *left, struct run_workers *workers,
+                             struct arena *a)
 {
     struct left x = {.ranks = 0};
     uint32_t refused = 0, first = 0;
@@ -77,6 +94,8 @@ static struct left left_read(const struct callout *c, const struct observation *
             continue;
         if (report_line_read(text, strlen(text), &o->key, i, 0, c->base.env.keys, &l, &err) == 0) {
             rank_take(&x, &l);
+            if (o->state == RUN_ENDED)
+                worker_take(workers, i, &l.report, a);
         } else if (!refused++) {
             first = i;
             why = err;
@@ -122,13 +141,14 @@ static void end_take(struct observation *o, const struct left *x)
 }
 
 int callout_reports_take(const struct callout *c, struct observation *o,
-                         const struct callout_reported *left, struct err *err)
+                         const struct callout_reported *left, struct run_workers *workers,
+                         struct arena *a, struct err *err)
 {
     char key[RUN_KEY_MAX];
 
     if (!left || !left->n_reports || !c->base.env.keys)
         return 0;
-    const struct left x = left_read(c, o, left);
+    const struct left x = left_read(c, o, left, workers, a);
     if (!x.ranks)
         return 0;
     run_key_print(&o->key, key);

@@ -225,7 +225,7 @@ static int changes_take(struct callout *c, const struct web_answer *a, bool *ret
     for (uint32_t i = 0; i < x->n_runs; i++) {
         struct observation o = x->runs[i];
         struct err why;
-        if (callout_seen(c, &o, &left->runs[i], &why) < 0) {
+        if (callout_seen(c, &o, &left->runs[i], &seats->runs[i], mem, &why) < 0) {
             log_err(LOG_WARN, "callout.observation", &why);
             continue; /* it says nothing; find() asks */
         }

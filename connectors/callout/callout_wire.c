@@ -145,7 +145,8 @@ static bool reason_may_be(const struct callout *c, const char *reason)
 }
 
 int callout_seen(const struct callout *c, struct observation *o,
-                 const struct callout_reported *left, struct err *err)
+                 const struct callout_reported *left, struct run_workers *workers, struct arena *a,
+                 struct err *err)
 {
     char key[RUN_KEY_MAX];
     int rc;
@@ -173,7 +174,7 @@ int callout_seen(const struct callout *c, struct observation *o,
     o->lease_held = false;
     o->save = (struct run_save){0};
     o->seen_ms = loop_now_ms(c->base.env.loop);
-    rc = callout_reports_take(c, o, left, err);
+    rc = callout_reports_take(c, o, left, workers, a, err);
     if (rc < 0)
         return rc;
     if (callout_has_runners(c))

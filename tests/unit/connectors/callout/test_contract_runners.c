@@ -272,6 +272,8 @@ static void its_server_dies_and_comes_back(void **state)
     assert_int_equal(contract_find(r, &x.key, CALL_MS, &a), OUT_DONE);
     assert_int_equal(a.seen.state, RUN_ENDED);
     assert_int_equal(a.seen.exit_code, PROGRAM_STAYS_EXIT);
+    assert_int_equal(r->told.exit_code, PROGRAM_STAYS_EXIT); /* its server does not know it */
+    assert_int_equal(r->told.term_signal, 0);
 }
 
 int main(int argc, char **argv)

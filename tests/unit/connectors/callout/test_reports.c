@@ -16,6 +16,7 @@ static struct world {
     struct connector *c;
     struct observation seen; /* unasked, the last one */
     unsigned told;
+    struct run_worker worker; /* the last that was told of */
     struct buf reports; /* what the server hands on */
 } W;
 
@@ -32,6 +33,11 @@ static void on_observed(void *arg, const struct observation *o)
     (void)arg;
     W.seen = *o;
     W.told++;
+}
+static void on_workers(void *arg, const struct run_workers *w)
+{
+    (void)arg;
+    W.worker = w->workers[w->n_workers - 1];
 }
 static void on_nodes(void *arg, const struct inventory_page *p)
 {
@@ -78,7 +84,7 @@ static bool tokens(void *arg, const struct run_key *k, uint32_t ranks, struct ar
 static int begin(void **state)
 {
     static const struct connector_events events = {
-        .reach = on_reach, .observed = on_observed, .nodes = on_nodes};
+        .reach = on_reach, .observed = on_observed, .workers = on_workers, .nodes = on_nodes};
     struct connector_env env = {.events = &events,
                                 .secret_get = secret_get,
                                 .secret_put = secret_put,
@@ -264,7 +270,7 @@ static void the_first_rank_that_failed_says_how_it_ended(void **state)
     (void)state;
     submit(&k);
     left_begin();
-    left(&k, 0, &good);
+    left(&k, 0, &good); /* of which its server says 1, too */
     left(&k, 1, &bad);
     (void)ends(&k, true, 1); /* as its server has it */
     W.told = 0;
@@ -275,6 +281,8 @@ static void the_first_rank_that_failed_says_how_it_ended(void **state)
     assert_int_equal(W.seen.exit_code, 75);
     assert_string_equal(W.seen.reason, "SavedAndStopped");
     assert_string_equal(W.seen.message, "last words");
+    assert_int_equal(W.worker.rank, 0);
+    assert_int_equal(W.worker.exit_code, 0);
     struct asked a = find(&k); /* and with an answer */
     assert_int_equal(a.out, OUT_DONE);
     assert_int_equal(a.seen.exit_code, 75);
