@@ -76,6 +76,23 @@ void str_cut(char *to, size_t n, const char *from)
         str_mark_cut(to, n);
 }
 
+#define WORD_MAX ((size_t)48)
+
+void str_cut_words(char *to, size_t n, const char *from)
+{
+    static const char mark[] = " \xe2\x80\xa6";
+
+    str_cut(to, n, from);
+    if (!from || !from[strnlen(from, n - 1)])
+        return;
+    for (size_t at = strlen(to); at > 1 && strlen(to) - at < WORD_MAX; at--) {
+        if (to[at - 1] == ' ' && at - 1 + sizeof mark <= n) {
+            memcpy(to + at - 1, mark, sizeof mark);
+            return;
+        }
+    }
+}
+
 void mem_free(void *p)
 {
     free(p);

@@ -62,6 +62,8 @@ void str_copy(char *to, size_t n, const char *from);
 void str_mark_cut(char *text, size_t n);
 /* as str_copy, with that mark where from is longer */
 void str_cut(char *to, size_t n, const char *from);
+/* as str_cut, and what is left ends with a whole word, unless that is a very long one */
+void str_cut_words(char *to, size_t n, const char *from);
 
 /* A growing byte buffer with a hard maximum given at init (after curl's dynbuf). Appending past the
  * maximum sets `failed` and appends nothing; callers check once, at the end. */

@@ -58,7 +58,8 @@ static void wait_for_pause(struct hints *h)
     for (uint32_t i = 0; i < h->pl->n_rows; i++) {
         const struct row *r = &h->pl->rows[i];
 
-        if ((r->reason == REASON_TARGET_PAUSED || r->reason == REASON_RUN_DENIED) &&
+        if ((r->reason == REASON_TARGET_PAUSED || r->reason == REASON_RUN_DENIED ||
+             r->reason == REASON_RUN_NOT_BEGUN) &&
             (!first || r->x < first))
             first = r->x;
     }

@@ -9,6 +9,8 @@
 
 #define SOURCES_MAX 34 /* a policy, a queue and 32 CompliancePolicies */
 #define SOURCES_BYTES 1024
+#define TEXT_MAX 1200          /* a sentence with all that a target said (run_end.message) */
+#define CANDIDATE_TEXT_MAX 257 /* candidate.message */
 #define FIELD_BYTES ((size_t)12) /* tag, length and a number, at most */
 
 /* ---- texts of every record: built by hand, printf's share of a decision was a tenth ---- */
@@ -236,7 +238,7 @@ static void kept_text(struct place *pl, const struct row *best, size_t used)
 static void pending_reason(struct place *pl)
 {
     const struct row *best = NULL;
-    char text[192] = "";
+    char text[TEXT_MAX] = "", left[TEXT_MAX];
     size_t used;
 
     if (pl->pending != REASON_NONE)
@@ -261,10 +263,9 @@ static void pending_reason(struct place *pl)
             used += (size_t)snprintf(pl->message + used, sizeof(pl->message) - used, "%s%s",
                                      used ? ", " : "", pl->p->t.targets[pl->rows[i].target].name);
     }
-    if (used < sizeof(pl->message))
-        used += (size_t)snprintf(pl->message + used, sizeof(pl->message) - used, ": %s", text);
-    if (used < sizeof(pl->message))
-        kept_text(pl, best, used);
+    str_cut_words(left, sizeof(pl->message) - used - 2, text);
+    used += (size_t)snprintf(pl->message + used, sizeof(pl->message) - used, ": %s", left);
+    kept_text(pl, best, used);
 }
 
 /* ---- rows → candidates ---- */
@@ -343,7 +344,7 @@ static size_t row_to_candidate(struct place *pl, const struct row *r,
                                const struct candidate *before, struct candidate *c)
 {
     const struct table *t = &pl->p->t;
-    char text[256];
+    char text[TEXT_MAX], cut[CANDIDATE_TEXT_MAX];
 
     /* Rows of one target stand together mostly: they share the copy of its name. */
     c->target = before && strcmp(before->target, t->targets[r->target].name) == 0
@@ -362,7 +363,8 @@ static size_t row_to_candidate(struct place *pl, const struct row *r,
         fill_fit(pl, r, c);
     } else {
         row_sentence(pl, r, text, sizeof(text));
-        c->message = arena_strdup(pl->a, text);
+        str_cut_words(cut, sizeof(cut), text);
+        c->message = arena_strdup(pl->a, cut);
     }
     return strlen(c->target) + strlen(c->class_) + strlen(c->reason) + strlen(c->message) +
            strlen(c->data) + strlen(c->topology) + strlen(c->example) + 16 * FIELD_BYTES +

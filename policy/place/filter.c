@@ -137,7 +137,7 @@ static const char *pause_text(struct place *pl, const struct target_pause *x)
     char at[32];
 
     time_print(x->until, at);
-    return arena_printf(pl->a, "%s%.63s%snot asked again before %s, it refused (%s): %.120s",
+    return arena_printf(pl->a, "%s%.63s%snot asked again before %s, it refused (%s): %s",
                         x->scope == BLAMES_ZONE    ? "zone "
                         : x->scope == BLAMES_CLASS ? "class "
                                                    : "",
@@ -186,10 +186,11 @@ static struct target_verdict pause_target(struct place *pl, const struct target_
     if (!e)
         return (struct target_verdict){.reason = REASON_NONE};
     time_print(e->deniedUntil, at);
+    bool denied = !*e->reason || strcmp(e->reason, reason_text(REASON_RUN_DENIED)) == 0;
     return (struct target_verdict){
-        .reason = REASON_RUN_DENIED,
-        .text = arena_printf(pl->a, "not asked again before %s, it denied this workload: %.120s",
-                             at, e->message),
+        .reason = denied ? REASON_RUN_DENIED : REASON_RUN_NOT_BEGUN,
+        .text = arena_printf(pl->a, "not asked again before %s, it %s this workload: %s", at,
+                             denied ? "denied" : "did not start", e->message),
         .x = e->deniedUntil};
 }
 

@@ -219,7 +219,7 @@ struct place {
     const char *chosen_because; /* or NULL: best score */
     enum reason pending;
     int64_t opens_ms; /* when its window opens; 0 = not known */
-    char message[256];
+    char message[512]; /* cut to what decision.message takes */
 };
 
 /* fit.c: the worker's node and devices, by number or by count. taken: as for fit_devices. */

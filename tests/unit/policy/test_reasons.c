@@ -64,6 +64,9 @@ static const struct reason_case cases[REASON_NR] = {
     [REASON_TARGET_QUEUE] = {.answer = TIME}, /* unit/policy/place/pauses */
     [REASON_RUN_DENIED] = {TIME, NULL, NULL, GPUS(1), false, "wait until 2025-12-01 00:10 UTC",
                            ", ends: [{target: hub, deniedUntil: 2025-12-01T00:10:00Z}]"},
+    [REASON_RUN_NOT_BEGUN] = {TIME, NULL, NULL, GPUS(1), false, "wait until 2025-12-01 00:10 UTC",
+                              ", ends: [{target: hub, reason: NotStartedInTime, deniedUntil: "
+                              "2025-12-01T00:10:00Z}]"},
     [REASON_CORDONED] = {.answer = NEVER},
     [REASON_OBSERVE_ONLY] = {.answer = NEVER},
     [REASON_NODE_NOT_READY] = {.answer = NEVER},

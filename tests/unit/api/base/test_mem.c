@@ -135,6 +135,14 @@ static void test_cut_is_marked(void **state)
     assert_string_equal(to, "abc\xe2\x80\xa6");
     str_cut(to, sizeof to, NULL);
     assert_string_equal(to, "");
+    str_cut_words(to, sizeof to, "so it is");
+    assert_string_equal(to, "so \xe2\x80\xa6");
+    str_cut_words(to, sizeof to, "so it");
+    assert_string_equal(to, "so it");
+    str_cut_words(to, sizeof to, "onewordonly");
+    assert_string_equal(to, "onew\xe2\x80\xa6");
+    str_cut_words(to, sizeof to, NULL);
+    assert_string_equal(to, "");
 }
 
 static void test_long_errors_are_marked(void **state)

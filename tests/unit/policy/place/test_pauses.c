@@ -186,6 +186,46 @@ static void who_was_denied_goes_elsewhere(void **state)
     (void)policy_memo_destroy(m);
 }
 
+/* Nobody denied it: its time to start was over, by this reason of its end. */
+static void who_was_not_started_was_not_denied(void **state)
+{
+    struct world *w = *state;
+
+    classes(w);
+    node(w, "n1", "h100", "a");
+    decide(w,
+           "status: {ends: [{target: hub, reason: NotStartedInTime, generation: 0, deniedUntil: "
+           "'" UNTIL "', message: 'its target has it in no list, and what comes later is not "
+           "started any more: its time to start is over, by whichever clock'}]}\n",
+           NOW);
+    assert_pending(w, "RunNotBegun");
+    assert_non_null(strstr(w->d->message, "it did not start this workload: its target has it"));
+    assert_non_null(strstr(w->d->message, "by whichever clock"));
+    assert_null(strstr(w->d->message, "denied"));
+    assert_non_null(strstr(w->d->candidates[0].message, "by whichever clock"));
+}
+
+/* The remedy stands at the end of what a target says: there is room for it, and what is longer
+ * still is cut at a word. */
+#define SEVEN "remedy remedy remedy remedy remedy remedy remedy remedy remedy remedy "
+
+static void what_it_said_is_told_whole(void **state)
+{
+    char spec[2048];
+    struct world *w = *state;
+
+    classes(w);
+    node(w, "n1", "h100", "a");
+    (void)snprintf(spec, sizeof spec,
+                   "status: {ends: [{target: hub, reason: RunDenied, generation: 0, deniedUntil: "
+                   "'" UNTIL "', message: '%s%s%s-- its end'}]}\n",
+                   SEVEN, SEVEN, SEVEN);
+    decide(w, spec, NOW);
+    assert_non_null(strstr(w->d->message, "-- its end"));
+    const char *cut = w->d->candidates[0].message;
+    assert_string_equal(cut + strlen(cut) - strlen("remedy \xe2\x80\xa6"), "remedy \xe2\x80\xa6");
+}
+
 /* A spec that was changed since is another question. */
 static void a_changed_spec_is_asked_at_once(void **state)
 {
@@ -312,6 +352,8 @@ int main(void)
                                        WORLD(a_zone_alone_is_paused),
                                        WORLD(who_runs_there_stays),
                                        WORLD(who_was_denied_goes_elsewhere),
+                                       WORLD(who_was_not_started_was_not_denied),
+                                       WORLD(what_it_said_is_told_whole),
                                        WORLD(a_changed_spec_is_asked_at_once),
                                        WORLD(who_waits_there_comes_first),
                                        WORLD(pauses_grow_and_shrink),
