@@ -107,6 +107,10 @@ struct run_order {
     /* For stage() only. Nonzero: it searches checkpoint_dir for a cut of this epoch or an earlier
      * one that is newer than the above. All runs of these epochs are proved ended. */
     int64_t look_epoch;
+    /* For stage() of one agent of several only. Not NULL: it reads nothing, and leaves a file of
+     * that name in checkpoint_dir, or looks for it. REJECTED (E_INVALID): it is not there. */
+    const char *meeting;
+    bool leaves;
     const struct run_span *span; /* NULL: all of it goes to one */
 };
 
@@ -278,6 +282,10 @@ struct connector_events {
      * there is moved, saved before the deadline. */
     void (*notices)(void *arg, const struct notice *v, size_t n);
     void (*observed)(void *arg, const struct observation *o);
+    /* Names a checkpoint of all of a run that is in its store, ahead of what is known of the run:
+     * of one that several agents have, any of them may tell it while another one is away. What
+     * observations tell need not be told so. Optional. */
+    void (*saved)(void *arg, const struct run_key *k, const struct run_checkpoint_report *c);
     /* Names the nodes, and the devices where they are known, that a run was given which was
      * RUN_PENDING: assignments by rank, of nodes "TARGET.NODE"; borrowed. Called ahead of the first
      * observation of it in another state, also ahead of find()'s answer. A target whose runs are

@@ -161,7 +161,7 @@ bool checkpoint_cut_choose(const struct checkpoint_seals *seals, size_t n, const
                            bool all_saved, struct checkpoint_rank *ret,
                            struct checkpoint_times *ret_times);
 
-/* ---- without an agent (gather.c) ---- */
+/* ---- of ranks that share nothing but the store (gather.c) ---- */
 struct checkpoint_gather {
     struct checkpoint_store at;
     const char *workload, *resume_path;
@@ -172,16 +172,28 @@ struct checkpoint_gather {
      * its newest. known: number of the newest that it surely has, 0: none. */
     bool told;
     int64_t known;
+    bool apart; /* who asks removes what is too old itself (checkpoint_retain) */
+    /* One for each part of a cut: set to the steps of the newest. NULL: nobody wants to know. */
+    int64_t *steps;
 };
 struct checkpoint_gathered {          /* the newest cut of the epoch */
     struct run_checkpoint_report cut; /* not present: there is none, or it cannot be read */
     int64_t number;
     int64_t own_step; /* of the rank that asks; -1: none */
+    bool wrote;       /* it was made now */
 };
 /* Looks what all ranks have sealed in the store; writes a cut if there is a better one, and removes
  * what is too old then. all_saved as above. ret (may be NULL) is set also where removing failed. */
 int checkpoint_cut_gather(const struct checkpoint_gather *g, bool all_saved,
                           struct checkpoint_gathered *ret, struct err *err) MUST_CHECK;
+/* Do those who go by one store's name mean the same store? One of them leaves a file there, and
+ * the others look for it. The name is a new one each time, of letters, digits, '-' and '.'; the
+ * file goes with all else of its epoch. */
+int checkpoint_meeting_leave(const struct checkpoint_store *at, int64_t epoch, const char *name,
+                             struct err *err) MUST_CHECK;
+/* E_NOTFOUND: the store answers, and does not have it. */
+int checkpoint_meeting_see(const struct checkpoint_store *at, int64_t epoch, const char *name,
+                           struct err *err) MUST_CHECK;
 /* The newest cut before (*epoch, *number), which become its own; INT64_MAX - 1 and INT64_MAX to
  * begin with. E_NOTFOUND (err is not set): there is none. */
 int checkpoint_cut_before(const struct checkpoint_store *at, int64_t *epoch, int64_t *number,

@@ -1,6 +1,7 @@
-/* Cuts without an agent: shims that share nothing but the store (pods, tasks of a batch job) look
- * for themselves whether all ranks have sealed. Any of them may come to the same cut; the first
- * that writes it wins. Also: which cut is the newest. */
+/* Cuts of ranks that share nothing but the store: shims without an agent (pods, tasks of a batch
+ * job), and the agents of a gang that has ranks with several. Each looks for itself whether all
+ * ranks have sealed. Any of them may come to the same cut; the first that writes it wins. Also:
+ * which cut is the newest, and whether it is one store. */
 #include "api/base/failpoint.h"
 #include "connectors/checkpoint/files/sealfs.h"
 #include "connectors/checkpoint/store/store.h"
@@ -245,8 +246,12 @@ static int gather(const struct checkpoint_gather *g, bool all_saved,
 
     if (rc < 0)
         return rc;
-    *ret = (struct checkpoint_gathered){last.cut, last.number,
-                                        last.steps ? last.steps[part_of(g)] : -1};
+    *ret = (struct checkpoint_gathered){
+        .cut = last.cut,
+        .number = last.number,
+        .own_step = last.steps ? last.steps[part_of(g)] : -1};
+    if (g->steps && last.steps)
+        memcpy(g->steps, last.steps, n * sizeof *g->steps);
     if (!checkpoint_cut_choose(seals, n, last.steps, all_saved, cut.ranks, &times))
         return 0;
     for (size_t i = 0; i < n; i++) {
@@ -264,7 +269,12 @@ static int gather(const struct checkpoint_gather *g, bool all_saved,
     rc = checkpoint_cut_write(&g->at, &cut, last.number, r.path, &keep.told, r.digest, err);
     if (rc < 0)
         return rc;
-    *ret = (struct checkpoint_gathered){r, keep.told, floor[part_of(g)]};
+    *ret = (struct checkpoint_gathered){
+        .cut = r, .number = keep.told, .own_step = floor[part_of(g)], .wrote = true};
+    if (g->steps)
+        memcpy(g->steps, floor, n * sizeof *g->steps);
+    if (g->apart)
+        return 0;
     keep.known = g->told ? g->known : keep.told; /* else who resumes looks into the store itself */
     keep.floor = floor;
     return checkpoint_retain(&keep, err);
@@ -281,4 +291,45 @@ int checkpoint_cut_gather(const struct checkpoint_gather *g, bool all_saved,
     if (ret)
         *ret = got;
     return rc == E_EXISTS ? 0 : rc;
+}
+
+/* ---- is it one store? ---- */
+/* Below the sealed steps of its epoch: what removes these removes it. */
+static void meeting_name(int64_t epoch, const char *name, char ret[160])
+{
+    (void)snprintf(ret, 160, "sealed/e%lld/met/%.96s", (long long)epoch, name);
+}
+
+int checkpoint_meeting_leave(const struct checkpoint_store *at, int64_t epoch, const char *name,
+                             struct err *err)
+{
+    struct store *store = NULL;
+    char path[160], folder[64];
+    int rc = store_open(at, NULL, &store, err);
+
+    meeting_name(epoch, name, path);
+    if (rc == 0) {
+        (void)snprintf(folder, sizeof folder, "sealed/e%lld/met", (long long)epoch);
+        rc = store_make(store, folder, err);
+    }
+    if (rc == 0)
+        rc = store_create(store, path, name, strlen(name), err);
+    (void)store_close(store);
+    return rc == E_EXISTS ? 0 : rc; /* asked twice */
+}
+
+int checkpoint_meeting_see(const struct checkpoint_store *at, int64_t epoch, const char *name,
+                           struct err *err)
+{
+    struct store *store = NULL;
+    char path[160];
+    AUTO_BUF text;
+    int rc = store_open(at, NULL, &store, err);
+
+    buf_init(&text, 256u << 10);
+    meeting_name(epoch, name, path);
+    if (rc == 0)
+        rc = store_get(store, path, 1024, &text, NULL, err);
+    (void)store_close(store);
+    return rc;
 }

@@ -519,7 +519,7 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
                               .resume_step = o->resume_step,
                               .reshard = o->reshard, .shared = o->shared,
                               .look_workers = o->look_workers, .look_epoch = o->look_epoch,
-                              .span = o->span};
+                              .meeting = o->meeting, .leaves = o->leaves, .span = o->span};
     order_resolve(w, mem, &order);
     (stage ? c->ops->stage : c->ops->submit)(c, &order, &a->call);
     assert_false(a->done); /* never from inside the call */

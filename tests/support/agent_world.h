@@ -111,7 +111,9 @@ struct agent_order {
     const char *save_signal; /* spec.checkpoint.saveSignal, or NULL */
     const char *base;        /* where it saves, or NULL: agent_base */
     bool proved;             /* only where the end of all processes is proved */
-    /* Its workers are those from first_rank on of a larger gang, which saves nothing. */
+    const char *meeting;     /* agent_stage: of that gang's agents, or NULL */
+    bool leaves;
+    /* Its workers are those from first_rank on of a larger gang. */
     const struct run_span *span;
     int64_t first_rank;
 };

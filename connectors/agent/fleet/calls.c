@@ -58,13 +58,12 @@ void fleet_stage(struct connector *c, const struct run_order *o, struct call *ca
     struct fleet *f = fleet_of(c);
     uint32_t parts = parts_placed(f, o->placement, call);
 
-    if (!parts)
-        return;
-    struct connector *d = f->parts[__builtin_ctz(parts)]->driver;
-    if (__builtin_popcount(parts) > 1)
-        gang_saves_refuse(f, call);
-    else
+    if (__builtin_popcount(parts) > 1) {
+        gang_stage(f, o, parts, call);
+    } else if (parts) {
+        struct connector *d = f->parts[__builtin_ctz(parts)]->driver;
         d->ops->stage(d, o, call);
+    }
 }
 
 static struct joint *about(struct connector *c, const struct run_key *k, struct call *call,

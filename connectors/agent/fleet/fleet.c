@@ -109,8 +109,12 @@ static void part_observed(void *arg, const struct observation *o)
     struct fleet *f = ((struct fleet_part *)arg)->fleet;
     const struct connector_env *e = &f->base.env;
 
-    if (!gang_observed(f, &o->key) && e->events->observed)
-        e->events->observed(e->arg, o);
+    if (!gang_observed(f, &o->key)) {
+        if (e->events->observed)
+            e->events->observed(e->arg, o);
+    } else if (o->checkpoint.present && e->events->saved) {
+        e->events->saved(e->arg, &o->key, &o->checkpoint); /* of all of it, whoever is away */
+    }
 }
 
 static void part_workers(void *arg, const struct run_workers *w)

@@ -69,6 +69,7 @@ struct joint {
     bool about, ran;   /* about: it is of that key; ran: it was seen running, by the log */
     uint64_t grace_ms; /* that its runners were given */
     struct fleet_gang *gang; /* of gang.c's own calls */
+    struct staging *staging; /* of stage.c's */
     enum outcome out;  /* of one without parts */
     struct err err;
     document_cb document;
@@ -122,9 +123,16 @@ void gang_submit(struct fleet *f, const struct run_order *o, uint32_t parts, str
 bool gang_observed(struct fleet *f, const struct run_key *k);
 /* All parts have been asked: has those stopped that nobody would go on with. */
 void gang_judge(struct joint *j, struct observation *whole);
-void gang_saves_refuse(struct fleet *f, struct call *call);
 void gangs_look(struct fleet *f); /* by and by: at those that are being stopped */
 void gangs_drop(struct fleet *f);
+
+/* stage.c: what is asked of a gang's store ahead of its order */
+/* Copies what drivers of agents read of an order. */
+void order_copy(struct arena *a, const struct run_order *o, struct run_order *ret);
+void order_wipe(struct run_order *o); /* its environment; accepts one that was never copied */
+void gang_stage(struct fleet *f, const struct run_order *o, uint32_t parts, struct call *call);
+/* Can such a gang save into that store at all? false: the call was refused. */
+bool gang_may_save(struct fleet *f, const struct run_order *o, struct call *call);
 
 /* nodes.c */
 void fleet_inventory(struct connector *c, struct call *call);

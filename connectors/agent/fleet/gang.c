@@ -3,7 +3,9 @@
  *
  *   submit   the agent of rank 0 first: it picks the port at which all meet. What it refuses has
  *            had no effect. Then the others, at once. Where one of these does not take its part,
- *            all of it is stopped, and the outcome is unknown: find() tells what became of it.
+ *            all of it is stopped, and the outcome is unknown: find() tells what became of it. Of
+ *            one that saves, all are asked first whether its store is one to all of them: else no
+ *            checkpoint of the whole would ever come to be.
  *   news     of one part is none of the whole: all are asked, and what is true of all is told.
  *   the end  a part that failed, or that never was, takes the others with it.
  *
@@ -12,7 +14,6 @@
 #include "api/base/log.h"
 #include "connectors/agent/fleet/fleet_internal.h"
 
-#include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,9 +21,7 @@
 #define MEETS                                                                                      \
     "its ranks would meet at the machine of agent %.63s, and spec.agents of target %.200s has no " \
     "address of that: set it"
-#define SAVES                                                                                      \
-    "its workers would be on the machines of several agents, and a gang that saves checkpoints "   \
-    "runs on one: ask for fewer workers, or for a target whose nodes have one agent"
+#define MEETING_MS 5000 /* for each round: the order has yet to be answered after it */
 
 /* A run of which there is something to do. What is true of it, its agents know. */
 struct fleet_gang {
@@ -37,8 +36,9 @@ struct fleet_gang {
     struct arena *mem;
     struct run_order order;
     struct run_span span;
-    uint32_t parts;
+    uint32_t parts, first_part;
     struct observation first;
+    char meeting[97]; /* name of the file by which they see that their store is one */
 };
 
 static void gang_look(struct fleet_gang *g);
@@ -74,10 +74,9 @@ static struct fleet_gang *gang_of(struct fleet *f, const struct run_key *k, uint
 
 static void order_drop(struct fleet_gang *g)
 {
-    for (size_t i = 0; g->mem && g->order.env && g->order.env[i]; i++)
-        OPENSSL_cleanse((char *)(uintptr_t)g->order.env[i], strlen(g->order.env[i]));
+    if (g->mem)
+        order_wipe(&g->order);
     g->mem = arena_destroy(g->mem);
-    g->order = (struct run_order){.argv = NULL};
 }
 
 static void gang_free(struct fleet_gang *g)
@@ -227,62 +226,6 @@ void gangs_drop(struct fleet *f)
 }
 
 /* ---- submitting ---- */
-static const char *const *texts_copy(struct arena *a, const char *const *v)
-{
-    size_t n = 0;
-
-    while (v && v[n])
-        n++;
-    const char **ret = arena_array(a, const char *, n + 1);
-    for (size_t i = 0; i < n; i++)
-        ret[i] = arena_strdup(a, v[i]);
-    return ret;
-}
-
-static const char *text_copy(struct arena *a, const char *s)
-{
-    return arena_strdup(a, s ? s : "");
-}
-
-static struct placement *placement_copy(struct arena *a, const struct placement *p)
-{
-    struct placement *ret = arena_memdup(a, p, sizeof *p);
-
-    ret->assignments = arena_array(a, struct assignment, p->n_assignments);
-    for (uint32_t i = 0; i < p->n_assignments; i++) {
-        struct assignment *x = &ret->assignments[i];
-        *x = p->assignments[i];
-        x->node = arena_strdup(a, x->node);
-        x->gpus = arena_memdup(a, x->gpus, x->n_gpus * sizeof *x->gpus);
-    }
-    return ret;
-}
-
-/* What drivers of agents read of it: it is needed again once the first part has answered. */
-static void order_keep(struct fleet_gang *g, const struct run_order *o)
-{
-    struct arena *a = g->mem = arena_create(0);
-    struct run_order *k = &g->order;
-
-    *k = *o;
-    k->ns = text_copy(a, o->ns);
-    k->name = text_copy(a, o->name);
-    k->principal = text_copy(a, o->principal);
-    k->image = text_copy(a, o->image);
-    k->script = text_copy(a, o->script);
-    k->cwd = text_copy(a, o->cwd);
-    k->signal = text_copy(a, o->signal);
-    k->save_signal = text_copy(a, o->save_signal);
-    k->document = text_copy(a, o->document);
-    k->checkpoint_dir = text_copy(a, o->checkpoint_dir);
-    k->resume_path = text_copy(a, o->resume_path);
-    k->resume_digest = text_copy(a, o->resume_digest);
-    k->argv = texts_copy(a, o->argv);
-    k->env = texts_copy(a, o->env);
-    k->placement = placement_copy(a, o->placement);
-    k->span = &g->span;
-}
-
 static void part_submit(struct fleet_gang *g, struct joint_answer *v)
 {
     const struct placement *p = g->order.placement;
@@ -308,7 +251,7 @@ static void submitted(struct joint *j, enum outcome out, const struct observatio
 
     order_drop(g);
     g->submitting = false;
-    if (out == OUT_UNKNOWN && !g->fleet->closing) {
+    if (out == OUT_UNKNOWN && why && !g->fleet->closing) {
         gang_break(g, why);
         gang_stop(g, g->parts);
     }
@@ -359,9 +302,90 @@ static void first_end(struct joint *j)
     order_drop(g);
 }
 
-void gang_saves_refuse(struct fleet *f, struct call *call)
+static void first_submit(struct fleet_gang *g, struct call *call)
 {
-    joint_refuse(f, call, E_NOTIMPL, "spec.checkpoint", SAVES);
+    struct joint *j = joint_begin(g->fleet, g->first_part, call, first_end);
+
+    j->gang = g;
+    j->key = g->key;
+    part_submit(g, j->v);
+}
+
+/* ---- is its store one to all of them? ---- */
+static struct joint *meeting_ask(struct fleet_gang *g, uint32_t parts, bool leaves,
+                                 struct call *call, joint_end end)
+{
+    struct joint *j = joint_begin(g->fleet, parts, call, end);
+    struct run_order o = g->order;
+
+    o.meeting = g->meeting;
+    o.leaves = leaves;
+    j->gang = g;
+    for_each_answer(v, j)
+    {
+        uint64_t by_ms = loop_now_ms(g->fleet->base.env.loop) + MEETING_MS;
+        v->call.deadline_ms = by_ms < v->call.deadline_ms ? by_ms : v->call.deadline_ms;
+        v->part->driver->ops->stage(v->part->driver, &o, &v->call);
+    }
+    return j;
+}
+
+/* Nobody has been ordered anything: it is refused, whatever is not known. */
+static bool meeting_fails(struct joint *j)
+{
+    struct joint_answer *bad = NULL;
+    char why[300];
+
+    for_each_answer(v, j)
+        if (v->out != OUT_DONE && (!bad || v->out == OUT_REJECTED))
+            bad = v;
+    if (!bad && !j->fleet->closing)
+        return false;
+    if (bad && bad->out == OUT_UNKNOWN) {
+        str_cut(why, sizeof why, bad->err.text);
+        (void)err_field(&bad->err, E_BUSY, "spec.checkpoint.store",
+                        "agent %.63s could not tell in time whether it has %.200s, where all of "
+                        "its gang is to save: %.150s",
+                        bad->part->name, j->gang->order.checkpoint_dir, why);
+        bad->call.refused = refusal_of_code(E_BUSY);
+    }
+    submitted(j, j->fleet->closing ? OUT_UNKNOWN : OUT_REJECTED, NULL, bad);
+    return true;
+}
+
+static void meeting_seen(struct joint *j)
+{
+    struct fleet_gang *g = j->gang;
+    struct call *call = j->call;
+
+    if (meeting_fails(j))
+        return;
+    j->call = NULL;
+    joint_finish(j, OUT_DONE, NULL, NULL);
+    first_submit(g, call);
+}
+
+static void meeting_left(struct joint *j)
+{
+    struct fleet_gang *g = j->gang;
+    struct call *call = j->call;
+
+    if (meeting_fails(j))
+        return;
+    j->call = NULL;
+    joint_finish(j, OUT_DONE, NULL, NULL);
+    (void)meeting_ask(g, g->parts & ~g->first_part, false, call, meeting_seen);
+}
+
+/* A name that no other order has had: what is found is what was left for this one. */
+static void meeting_begin(struct fleet_gang *g, struct call *call)
+{
+    char key[RUN_KEY_MAX];
+
+    run_key_print(&g->key, key);
+    (void)snprintf(g->meeting, sizeof g->meeting, "%.70s.%llx", key,
+                   (unsigned long long)g->span.asked_ms);
+    (void)meeting_ask(g, g->first_part, true, call, meeting_left);
 }
 
 /* Who gets rank 0, or NULL: it cannot be asked for as it is, and the call was refused. */
@@ -384,10 +408,8 @@ static struct fleet_part *first_of(struct fleet *f, const struct run_order *o, u
         joint_refuse(f, call, E_UNAVAIL, "", why);
         return NULL;
     }
-    if (*o->checkpoint_dir) {
-        gang_saves_refuse(f, call);
+    if (*o->checkpoint_dir && !gang_may_save(f, o, call))
         return NULL;
-    }
     if (first && *first->address)
         return first;
     (void)snprintf(why, sizeof why, MEETS, first ? first->name : "?", f->base.target);
@@ -401,12 +423,12 @@ static void span_make(struct fleet_gang *g, const struct fleet_part *first)
     const char **peers = arena_array(g->mem, const char *, f->n_parts);
 
     g->span = (struct run_span){.world = g->order.placement->n_assignments,
-                                .address = text_copy(g->mem, first->address),
+                                .address = arena_strdup(g->mem, first->address),
                                 .peers = peers,
                                 .asked_ms = loop_now_ms(f->base.env.loop)};
     for (unsigned i = 0; i < f->n_parts; i++)
         if (g->parts >> i & 1)
-            peers[g->span.n_peers++] = text_copy(g->mem, f->parts[i]->state);
+            peers[g->span.n_peers++] = arena_strdup(g->mem, f->parts[i]->state);
 }
 
 void gang_submit(struct fleet *f, const struct run_order *o, uint32_t parts, struct call *call)
@@ -424,11 +446,14 @@ void gang_submit(struct fleet *f, const struct run_order *o, uint32_t parts, str
     g = gang_of(f, &o->key, o->grace_ms);
     g->submitting = true;
     g->parts = parts;
+    g->first_part = 1u << first->at;
     g->grace_ms = o->grace_ms;
-    order_keep(g, o);
+    g->mem = arena_create(0);
+    order_copy(g->mem, o, &g->order);
+    g->order.span = &g->span;
     span_make(g, first);
-    struct joint *j = joint_begin(f, 1u << first->at, call, first_end);
-    j->gang = g;
-    j->key = g->key;
-    part_submit(g, j->v);
+    if (*g->order.checkpoint_dir)
+        meeting_begin(g, call);
+    else
+        first_submit(g, call);
 }

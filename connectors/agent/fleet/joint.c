@@ -181,6 +181,30 @@ static void merge_checkpoint(struct observation *all, const struct observation *
         all->checkpoint = one->checkpoint;
 }
 
+/* Who has ended saves no more, and is not waited for. */
+static struct run_save save_of(struct joint *j)
+{
+    struct run_save all = {0};
+    bool done = true;
+
+    for_each_answer(v, j)
+        if (joint_is_live(v) && v->seen.save.number > all.number)
+            all = (struct run_save){
+                .present = true, .state = SAVE_ASKED, .number = v->seen.save.number};
+    for_each_answer(v, j)
+    {
+        const struct run_save *s = &v->seen.save;
+        if (!joint_is_live(v) || !all.present)
+            continue;
+        if (s->number == all.number && s->state == SAVE_FAILED)
+            return *s;
+        done = done && s->number == all.number && s->state == SAVE_DONE;
+    }
+    if (all.present && done)
+        all.state = SAVE_DONE;
+    return all;
+}
+
 void joint_merge(struct observation *all, const struct observation *one)
 {
     if (one->state != RUN_RUNNING)
@@ -205,6 +229,7 @@ static struct observation whole_live(struct joint *j, const struct joint_answer 
         else
             merge_checkpoint(&o, &v->seen);
     }
+    o.save = save_of(j);
     return o;
 }
 

@@ -71,6 +71,15 @@ static void refused_done(void *arg)
     call->done(call, OUT_REJECTED, NULL, &err);
 }
 
+static void hub_refuse(struct hub *h, struct call *call, const struct err *why)
+{
+    struct refused *r = mem_new(struct refused);
+
+    r->call = call;
+    r->err = *why;
+    loop_post(h->base.env.loop, refused_done, r);
+}
+
 static void hub_submit(struct connector *c, const struct run_order *o, struct call *call)
 {
     struct hub *h = hub_of(c);
@@ -78,14 +87,10 @@ static void hub_submit(struct connector *c, const struct run_order *o, struct ca
     struct wire_order order;
     AUTO_ARENA a = arena_create(0);
 
-    if (hub_order(h, o, a, &order, &err) < 0) {
-        struct refused *r = mem_new(struct refused);
-        r->call = call;
-        r->err = err;
-        loop_post(c->env.loop, refused_done, r);
-        return;
-    }
-    hub_call_begin(h, call, AF_SUBMIT, &o->key, &schema_wire_order, &order);
+    if (hub_order(h, o, a, &order, &err) < 0)
+        hub_refuse(h, call, &err);
+    else
+        hub_call_begin(h, call, AF_SUBMIT, &o->key, &schema_wire_order, &order);
 }
 
 /* What is asked about a run says how far our state has come: what is promised is promised to it. */
@@ -107,11 +112,16 @@ static void hub_find(struct connector *c, const struct run_key *k, struct call *
 
 static void hub_stage(struct connector *c, const struct run_order *o, struct call *call)
 {
+    struct hub *h = hub_of(c);
     struct wire_stage q;
+    struct err err;
     AUTO_ARENA a = arena_create(0);
 
     hub_stage_order(o, a, &q);
-    hub_call_begin(hub_of(c), call, AF_STAGE, &o->key, &schema_wire_stage, &q);
+    if (o->meeting && hub_meeting_check(h, &err) < 0)
+        hub_refuse(h, call, &err);
+    else
+        hub_call_begin(h, call, AF_STAGE, &o->key, &schema_wire_stage, &q);
 }
 
 static void hub_quiesce(struct connector *c, const struct run_key *k, int signo, uint64_t grace_ms,

@@ -40,7 +40,8 @@ struct hub_session {  /* an agent that has dialed in: the present one, or a gues
     /* it knows since when and with times, terminals, and FORWARD */
     bool times, terminals, forwards;
     bool keeps; /* it understands orders with `logBase` */
-    bool spans; /* and orders of part of a gang */
+    bool spans; /* and orders of part of a gang, */
+    bool gathers; /* also of one that saves */
 };
 struct hub {
     struct connector base;       /* must be first */
@@ -97,6 +98,8 @@ void hub_calls_lost(struct hub *h, const char *why); /* ends all with OUT_UNKNOW
 /* Makes the order in arena a. An error: no agent could take it. */
 int hub_order(const struct hub *h, const struct run_order *o, struct arena *a,
               struct wire_order *ret, struct err *err) MUST_CHECK;
+/* Does its agent know gangs over several agents that save? One that is away says so itself. */
+int hub_meeting_check(const struct hub *h, struct err *err) MUST_CHECK;
 void hub_stage_order(const struct run_order *o, struct arena *a, struct wire_stage *ret);
 /* hub_nodes.c. Tells a page of an inventory, or what changed of it, on to the caller. */
 int hub_nodes_tell(struct hub *h, uint64_t id, const struct wire_nodes *page,

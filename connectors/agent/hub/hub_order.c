@@ -47,6 +47,16 @@ static uint32_t texts_with(const char *const *v, const char *prefix, struct aren
     return n;
 }
 
+int hub_meeting_check(const struct hub *h, struct err *err)
+{
+    if (!h->session || h->session->gathers)
+        return 0;
+    return err_field(err, E_NOTIMPL, "spec.checkpoint",
+                     "the agent of target %s is of an older version, which makes no checkpoints of "
+                     "gangs that span agents: upgrade it",
+                     h->base.target);
+}
+
 /* An agent of an older version would give each worker what the worker of its own number saved, and
  * call a checkpoint of another number of workers foreign; and each worker a folder of its own. */
 static int version_check(const struct hub *h, const struct run_order *o, struct err *err)
@@ -65,6 +75,8 @@ static int version_check(const struct hub *h, const struct run_order *o, struct 
                          "the agent of target %s is of an older version, which knows no gangs that "
                          "span agents: upgrade it",
                          h->base.target);
+    if (o->span && o->checkpoint_dir && *o->checkpoint_dir && hub_meeting_check(h, err) < 0)
+        return E_NOTIMPL;
     if (!shared && (!o->reshard || !resumes || h->session->reshards))
         return 0;
     return err_field(err, E_NOTIMPL, shared ? "spec.checkpoint.layout" : "spec.checkpoint.reshard",
@@ -156,6 +168,12 @@ void hub_stage_order(const struct run_order *o, struct arena *a, struct wire_sta
                                .shared = o->shared,
                                .world = o->placement ? o->placement->n_assignments : 0};
     ret->n_env = texts_with(o->env, "AWS_", a, &ret->env); /* how its store is reached */
+    if (o->meeting) {
+        ret->checkpoint_base = o->checkpoint_dir;
+        ret->meeting = o->meeting;
+        ret->leaves = o->leaves;
+        return;
+    }
     if (o->reshard || o->look_epoch)
         ret->world = 0;
     if (!o->look_epoch)

@@ -221,6 +221,7 @@ static void guest_hello(struct hub_session *x, struct wire_hello *hello, struct 
     x->forwards = hello->forwards;
     x->keeps = hello->keeps;
     x->spans = hello->spans;
+    x->gathers = hello->gathers;
     x->hello = hello;
     x->mem = mem;
     x->asked_ms = now;

@@ -205,6 +205,8 @@ int store_roots_open(struct agent *a, struct err *err) MUST_CHECK;
 int store_allowed(const struct agent *a, const char *path, struct err *err);
 /* Below what it has to lie, borrowed; NULL: it was accepted when other folders were allowed. */
 const char *store_roots_of(const struct agent *a, const char *base);
+/* Seals what its first n workers left whose runners were killed, and tells checkpoints.c. */
+void rescue_begin(struct run *r, const bool *killed, unsigned n);
 /* What its programs print is kept in the store that its order names (connectors/kept). */
 void logs_init(struct run *r);
 void logs_fini(struct run *r);
@@ -271,6 +273,7 @@ void checkpoints_init(struct run *r);
 void checkpoints_fini(struct run *r);
 void checkpoints_load(struct run *r); /* loads the last cut after a restart */
 void checkpoints_reported(struct worker *w);
+void checkpoints_rescued(struct run *r, const struct checkpoint_sealed *sealed);
 /* Makes a new cut if there is a better one; it is reported once it is written. */
 void checkpoints_consider(struct run *r);
 /* True when all ranks have ended, and it is settled whether their last seals are part of a cut. */
@@ -420,7 +423,7 @@ const char *worker_gpus(const struct worker *w, struct arena *m); /* "0,3" */
 /* What agents of this version tell of themselves, as members of a wire_hello. */
 #define AGENT_KNOWS                                                                                \
     .reshards = true, .shares = true, .opens = true, .notices = true, .terminals = true,           \
-    .forwards = true, .times = true, .keeps = true, .spans = true
+    .forwards = true, .times = true, .keeps = true, .spans = true, .gathers = true
 void session_start(struct agent *a);
 void session_stop(struct agent *a);
 /* requests.c: handles a frame of the server that concerns no stream. */

@@ -12,6 +12,8 @@
 #define KNOWN_AFTER_MS 500  /* told, received, and proposed to the log */
 #define CUT_FILE "cut.json"
 #define CUT_FILE_MAX (1u << 20)
+#define LOOK_EVERY_MS 500
+#define GATHER_MAX 4 /* cuts that one look makes */
 
 struct run_cuts {
     struct checkpoint_seals *seals; /* by rank */
@@ -27,6 +29,9 @@ struct run_cuts {
     /* All ranks have saved for a request, and no cut has all of that: waited for so long. */
     struct timer save_late;
     int64_t late_number; /* that request is given up; 0: none */
+    /* Of a gang that several agents have. due: the store is to be looked at; looks: again. */
+    bool due;
+    struct timer looks;
 };
 struct cut_job { /* owned by itself; the run is found again by its key */
     struct store_job job;
@@ -37,23 +42,25 @@ struct cut_job { /* owned by itself; the run is found again by its key */
     const char *roots;
     struct checkpoint_cut cut;
     struct checkpoint_retain retain;
-    int64_t *floor, number;
+    int64_t *floor, number; /* floor: the steps of the cut, by part; number 0: there is none */
     struct run_checkpoint_report report;
+    struct checkpoint_gather gather; /* world 0: it is none of these */
+    bool over, wrote; /* over: of these ranks nothing more will come; wrote: it is a new one */
     int rc;
     struct err err;
 };
 
-void checkpoints_proofs_dir(const struct agent *a, const char *digest, char out[AGENT_PATH_MAX])
-{
-    const char *hex = strncmp(digest, "sha256:", 7) == 0 ? digest + 7 : digest;
-
-    (void)snprintf(out, AGENT_PATH_MAX, "%s/proofs/%.64s", a->cfg.state_dir, hex);
-}
-
-/* Of ranks that share a folder the first seals for all. */
+/* Of this agent's workers, the first so many seal. Of ranks that share a folder the first does for
+ * all, who may be elsewhere. */
 static unsigned n_sealing(const struct run *r)
 {
-    return r->order->shared ? 1 : r->n_workers;
+    return !r->order->shared ? r->n_workers : r->workers[0].rank == 0;
+}
+
+/* Parts that a cut has. */
+static unsigned n_parts(const struct run *r)
+{
+    return r->order->shared ? 1 : order_world(r->order);
 }
 
 static bool all_ended(const struct run *r)
@@ -83,6 +90,7 @@ static void cut_work(struct store_job *job)
     struct cut_job *j = container_of(job, struct cut_job, job);
     struct checkpoint_store at = {.base = j->base, .env = j->env, .roots = j->roots};
 
+    j->wrote = true;
     j->rc = checkpoint_cut_write(&at, &j->cut, CHECKPOINT_AFTER_ANY, j->report.path, &j->number,
                                  j->report.digest, &j->err);
 }
@@ -139,7 +147,7 @@ static void cut_taken(struct run *r, struct cut_job *j)
     if (!c->last)
         c->last = mem_alloc(sizeof *c->last * n_sealing(r));
     for (unsigned i = 0; i < n_sealing(r); i++)
-        c->last[i] = j->cut.ranks[i].step;
+        c->last[i] = j->floor[r->workers[i].rank];
     c->newest = j->report;
     c->number = j->number;
     run_key_print(&r->key, key);
@@ -152,28 +160,46 @@ static void cut_taken(struct run *r, struct cut_job *j)
     run_tell(r, &o);
 }
 
+/* How long writing took, the store does not say: of these ranks their shims do. */
+static void gather_timed(const struct run *r, struct cut_job *j)
+{
+    for (unsigned i = 0; i < n_sealing(r); i++) {
+        const struct checkpoint_seals *s = &r->cuts->seals[i];
+        for (unsigned k = 0; k < s->n; k++)
+            if (s->seal[k].step == j->floor[r->workers[i].rank] &&
+                s->seal[k].writeTime > j->report.writeTime)
+                j->report.writeTime = s->seal[k].writeTime;
+    }
+}
+
 static void cut_done(struct store_job *job)
 {
     struct cut_job *j = container_of(job, struct cut_job, job);
     struct agent *a = job->agent;
     struct run *r = a ? run_by_key(a, &j->key) : NULL;
+    bool recorded = false;
 
     if (r && r->cuts) {
         r->cuts->working = false;
         if (j->rc < 0) {
             log_err(LOG_WARN, "agent.checkpoint_failed", &j->err);
             r->cuts->looked_last = all_ended(r); /* it would fail again */
-        } else if (!r->cuts->looked_last) {      /* else it came too late: the end is told */
+        } else if (!r->cuts->looked_last && j->number > r->cuts->number) {
+            gather_timed(r, j);
             cut_taken(r, j);
-        }
+            recorded = true;
+        } /* else it came too late: the end is told */
+        r->cuts->looked_last |= order_spans(r->order) && j->over;
         run_changed(r);
-        if (j->rc == 0 && r->cuts->number == j->number)
+        if (recorded)
             cut_record(r); /* after it was told: a restarted agent would only make it anew */
     }
-    if (!a || j->rc < 0) {
+    if (!a || j->rc < 0 || !j->wrote) {
         cut_free(j);
         return;
     }
+    if (j->gather.world) /* another agent may have told it */
+        j->retain.told = j->number;
     j->job.kind = STORE_JOB_RETAIN;
     j->job.work = retain_work;
     j->job.done = retain_done;
@@ -188,23 +214,39 @@ static const char *roots_of(const struct run *r, struct arena *m)
     return roots ? arena_strdup(m, roots) : NULL;
 }
 
-static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_times *times)
+/* What is the same of both kinds of jobs, but for their work. */
+static void job_begin(struct run *r, struct cut_job *j, void (*work)(struct store_job *job))
 {
     const struct wire_order *o = r->order;
-    struct run_cuts *c = r->cuts;
 
     j->job.kind = STORE_JOB_CUT;
-    j->job.work = cut_work;
+    j->job.work = work;
     j->job.done = cut_done;
     j->key = r->key;
+    j->over = all_ended(r);
     str_copy(j->base, sizeof j->base, o->checkpoint_base);
     str_copy(j->resume, sizeof j->resume, o->resume_path);
     j->env = store_env(r->agent, j->base, o->env, o->n_env, j->arena);
     j->roots = roots_of(r, j->arena);
+    j->retain = (struct checkpoint_retain){
+        .at = {.base = j->base, .env = j->env, .roots = j->roots},
+        .epoch = r->key.epoch,
+        .keep = o->checkpoint_keep,
+        .known = r->cuts->known,
+        .told = r->cuts->told,
+        .resume_path = j->resume,
+        .floor = j->floor,
+        .n_ranks = n_parts(r)};
+    r->cuts->working = true;
+    store_job_begin(r->agent, &j->job);
+}
+
+static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_times *times)
+{
     j->cut.workload = j->key.uid;
     j->cut.epoch = r->key.epoch;
     j->cut.n_ranks = n_sealing(r);
-    j->cut.workers = o->shared ? r->n_workers : 0;
+    j->cut.workers = r->order->shared ? r->n_workers : 0;
     j->cut.step = INT64_MAX;
     j->floor = arena_array(j->arena, int64_t, j->cut.n_ranks);
     for (size_t i = 0; i < j->cut.n_ranks; i++) {
@@ -219,107 +261,102 @@ static void cut_begin(struct run *r, struct cut_job *j, const struct checkpoint_
                                                .writeTime = times->writeTime,
                                                .writtenAt = times->writtenAt,
                                                .ranks = r->n_workers};
-    j->retain = (struct checkpoint_retain){.at = {.base = j->base,
-                                                  .env = j->env,
-                                                  .roots = j->roots},
-                                           .epoch = r->key.epoch,
-                                           .keep = o->checkpoint_keep,
-                                           .known = c->known,
-                                           .told = c->told,
+    job_begin(r, j, cut_work);
+}
+
+/* ---- a gang whose other ranks are with other agents ---- */
+/* All that is better, one cut after the other, and the last of them is told. */
+static void gather_work(struct store_job *job)
+{
+    struct cut_job *j = container_of(job, struct cut_job, job);
+    struct checkpoint_gathered got = {.wrote = true};
+
+    j->gather.at.env = j->env;
+    j->gather.at.roots = j->roots;
+    for (int i = 0; got.wrote && i < (j->over ? GATHER_MAX : 1) && j->rc == 0; i++) {
+        j->rc = checkpoint_cut_gather(&j->gather, false, &got, &j->err);
+        j->wrote |= got.wrote;
+        if (got.cut.present && got.number > j->number) {
+            j->number = got.number;
+            j->report = got.cut;
+        }
+    }
+}
+
+static void gather_begin(struct run *r)
+{
+    struct cut_job *j = mem_new(struct cut_job);
+
+    j->arena = arena_create(0);
+    j->floor = arena_array(j->arena, int64_t, n_parts(r));
+    j->gather = (struct checkpoint_gather){.at = {.base = j->base},
+                                           .workload = j->key.uid,
                                            .resume_path = j->resume,
-                                           .floor = j->floor,
-                                           .n_ranks = j->cut.n_ranks};
-    c->working = true;
-    store_job_begin(r->agent, &j->job);
+                                           .epoch = r->key.epoch,
+                                           .world = order_world(r->order),
+                                           .rank = r->workers[0].rank,
+                                           .shared = r->order->shared,
+                                           .told = true,
+                                           .known = r->cuts->known,
+                                           .apart = true,
+                                           .steps = j->floor};
+    r->cuts->due = false;
+    job_begin(r, j, gather_work);
+}
+
+static void looks_again(void *arg)
+{
+    ((struct run *)arg)->cuts->due = true;
+    run_changed(arg);
+}
+
+/* What one of these ranks has sealed may be the last that a cut lacked; what it still lacks, who
+ * has that finds. At their end all is looked at once more. */
+static void gather_consider(struct run *r, bool over)
+{
+    struct run_cuts *c = r->cuts;
+
+    if (!n_sealing(r)) {
+        c->looked_last = over;
+        return;
+    }
+    if (!c->due && !over)
+        return;
+    gather_begin(r);
+    if (over && !timer_active(&c->patience))
+        timer_start(&c->patience, SETTLE_MAX_MS);
 }
 
 /* ---- what a killed runner left ---- */
-/* Sealed here, or a shim's death would cost all since its last seal. */
-struct rescue_job { /* owned by itself */
-    struct store_job job;
-    struct run_key key;
-    char base[CHECKPOINT_PATH_MAX];
-    struct arena *arena;
-    const char *const *env;
-    const char *roots;
-    const char **scratch; /* by rank */
-    bool *killed;         /* by rank */
-    struct checkpoint_sealed *sealed;
-    unsigned n;
-};
-
-static void rescue_work(struct store_job *job)
-{
-    struct rescue_job *j = container_of(job, struct rescue_job, job);
-    struct checkpoint_store at = {.base = j->base, .env = j->env, .roots = j->roots};
-    struct err err;
-
-    for (unsigned i = 0; i < j->n; i++) {
-        struct checkpoint_sealer *s = NULL;
-        at.scratch = j->scratch[i];
-        if (!j->killed[i] ||
-            checkpoint_sealer_create(&at, j->key.epoch, i, &job->progress, &s, &err) < 0)
-            continue;
-        (void)!checkpoint_sealer_look(s, true, &job->progress, &err); /* torn: it stays unsealed */
-        j->sealed[i] = *checkpoint_sealer_newest(s);
-        (void)checkpoint_sealer_destroy(s);
-    }
-}
-
-static void rescue_done(struct store_job *job)
-{
-    struct rescue_job *j = container_of(job, struct rescue_job, job);
-    struct run *r = job->agent ? run_by_key(job->agent, &j->key) : NULL;
-
-    if (r && r->cuts) {
-        r->cuts->working = false;
-        for (unsigned i = 0; i < j->n && !r->cuts->looked_last; i++)
-            if (j->sealed[i].present)
-                (void)checkpoint_seals_add(&r->cuts->seals[i], &j->sealed[i]);
-        run_changed(r);
-    }
-    store_env_wipe(j->env);
-    (void)arena_destroy(j->arena);
-    mem_free(j);
-}
-
 static bool was_killed(const struct worker *w)
 {
     return w->report.unsealed || end_row(w->report.reason)->checkpoint == CHECKPOINT_UNSEALED;
 }
 
 /* Once, when all have ended. True: it is under way. */
-static bool rescue_begin(struct run *r)
+static bool rescue(struct run *r)
 {
-    struct rescue_job *j;
-    bool any = false;
+    AUTO_ARENA m = arena_create(0);
+    bool *killed = arena_array(m, bool, r->n_workers), any = false;
 
     for (unsigned i = 0; i < n_sealing(r); i++)
-        any = any || was_killed(&r->workers[i]);
+        any |= killed[i] = was_killed(&r->workers[i]);
     if (r->cuts->rescued || !any)
         return false;
     r->cuts->rescued = r->cuts->working = true;
-    j = mem_new(struct rescue_job);
-    j->arena = arena_create(0);
-    j->n = n_sealing(r);
-    j->key = r->key;
-    j->killed = arena_array(j->arena, bool, j->n);
-    j->sealed = arena_array(j->arena, struct checkpoint_sealed, j->n);
-    j->scratch = arena_array(j->arena, const char *, j->n);
-    str_copy(j->base, sizeof j->base, r->order->checkpoint_base);
-    j->env = store_env(r->agent, j->base, r->order->env, r->order->n_env, j->arena);
-    j->roots = roots_of(r, j->arena);
-    for (unsigned i = 0; i < j->n; i++) {
-        char path[AGENT_PATH_MAX];
-        scratch_of_rank(r, i, path);
-        j->killed[i] = was_killed(&r->workers[i]);
-        j->scratch[i] = arena_strdup(j->arena, path);
-    }
-    j->job.kind = STORE_JOB_CUT;
-    j->job.work = rescue_work;
-    j->job.done = rescue_done;
-    store_job_begin(r->agent, &j->job);
+    rescue_begin(r, killed, n_sealing(r));
     return true;
+}
+
+void checkpoints_rescued(struct run *r, const struct checkpoint_sealed *sealed)
+{
+    if (!r->cuts)
+        return;
+    r->cuts->working = false;
+    for (unsigned i = 0; i < n_sealing(r) && !r->cuts->looked_last; i++)
+        if (sealed[i].present)
+            (void)checkpoint_seals_add(&r->cuts->seals[i], &sealed[i]);
+    run_changed(r);
 }
 
 /* ---- a request to save and go on ---- */
@@ -407,6 +444,8 @@ static void save_watch(struct run *r)
         timer_stop(&r->cuts->save_late);
     else if (!timer_active(&r->cuts->save_late))
         timer_start(&r->cuts->save_late, r->save_grace_ms + SAVE_CUT_MS);
+    if (waits && order_spans(r->order) && !timer_active(&r->cuts->looks))
+        timer_start(&r->cuts->looks, LOOK_EVERY_MS); /* the others' agents may be the last */
 }
 
 /* ---- the run ---- */
@@ -428,6 +467,7 @@ void checkpoints_init(struct run *r)
     r->cuts->seals = mem_zalloc(sizeof *r->cuts->seals * r->n_workers);
     timer_init(&r->cuts->patience, r->agent->loop, settle_late, r);
     timer_init(&r->cuts->save_late, r->agent->loop, save_late, r);
+    timer_init(&r->cuts->looks, r->agent->loop, looks_again, r);
 }
 
 void checkpoints_fini(struct run *r)
@@ -436,6 +476,7 @@ void checkpoints_fini(struct run *r)
         return;
     timer_stop(&r->cuts->patience);
     timer_stop(&r->cuts->save_late);
+    timer_stop(&r->cuts->looks);
     mem_free(r->cuts->seals);
     mem_free(r->cuts->last);
     mem_free(r->cuts);
@@ -468,8 +509,11 @@ void checkpoints_load(struct run *r)
 
 void checkpoints_reported(struct worker *w)
 {
-    if (w->run->cuts && w->rank < n_sealing(w->run))
-        (void)checkpoint_seals_add(&w->run->cuts->seals[w->rank], &w->report.checkpoint);
+    struct run_cuts *c = w->run->cuts;
+
+    if (c && worker_at(w) < n_sealing(w->run) &&
+        checkpoint_seals_add(&c->seals[worker_at(w)], &w->report.checkpoint))
+        c->due = true;
 }
 
 void checkpoints_consider(struct run *r)
@@ -483,9 +527,13 @@ void checkpoints_consider(struct run *r)
     if (!c || c->working || c->looked_last)
         return;
     bool over = all_ended(r);
-    if (over && rescue_begin(r)) {
+    if (over && rescue(r)) {
         if (!timer_active(&c->patience))
             timer_start(&c->patience, SETTLE_MAX_MS);
+        return;
+    }
+    if (order_spans(r->order)) {
+        gather_consider(r, over);
         return;
     }
     j = mem_new(struct cut_job);

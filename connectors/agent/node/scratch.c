@@ -225,10 +225,10 @@ void scratch_run_over(struct run *r)
             worker_dir(&r->workers[i], path);
             j->paths[j->n++] = arena_printf(j->arena, "%s/" TENANT_TMP, path);
         }
-        if (!remote || (i && r->order->shared) ||
+        if (!remote || (r->workers[i].rank && r->order->shared) ||
             end_row(r->workers[i].report.reason)->checkpoint == CHECKPOINT_UNSTORED)
             continue; /* the only copy: it stays as long as the run's log does */
-        scratch_of_rank(r, i, path);
+        scratch_of_rank(r, r->workers[i].rank, path);
         j->paths[j->n++] = arena_strdup(j->arena, path);
     }
     job_begin(r->agent, j);

@@ -30,11 +30,21 @@ struct stage {
     int64_t world_asked, world, workers;           /* workers: of look_epoch; 0 = not known */
     int64_t look_epoch, resume_epoch, resume_step; /* look_epoch: `path` is the folder to look in */
     bool shared;                                   /* its workers save in one folder */
+    char meeting[97]; /* nothing is read: that file is left there, or looked for; "": not so */
+    bool leaves;
+    int64_t epoch; /* of the key that asks for it */
     struct checkpoint_found found;                 /* path "" after a look: nothing newer */
     struct buf passed;
     int rc;
     struct err err;
 };
+
+void checkpoints_proofs_dir(const struct agent *a, const char *digest, char out[AGENT_PATH_MAX])
+{
+    const char *hex = strncmp(digest, "sha256:", 7) == 0 ? digest + 7 : digest;
+
+    (void)snprintf(out, AGENT_PATH_MAX, "%s/proofs/%.64s", a->cfg.state_dir, hex);
+}
 
 int stage_open(struct agent *a, struct err *err)
 {
@@ -63,6 +73,33 @@ static int look_work(struct stage *s)
     return rc;
 }
 
+#define UNSEEN                                                                                     \
+    "%.200s is not one store to all machines of its gang: what agent %.100s looked for there, "    \
+    "and another one had left, it does not see. Mount one there, or ask for workers that one "     \
+    "machine has room for"
+
+static int meeting_work(struct stage *s)
+{
+    const struct checkpoint_store at = {.base = s->path, .env = s->env, .roots = s->roots};
+
+    if (s->leaves)
+        return checkpoint_meeting_leave(&at, s->epoch, s->meeting, &s->err);
+    return checkpoint_meeting_see(&at, s->epoch, s->meeting, &s->err);
+}
+
+/* No verdict of a store that could not be asked. */
+static void meeting_answer(struct agent *a, const struct stage *s, uint64_t id,
+                           const struct observation *o)
+{
+    bool said = s->rc == E_NOTFOUND || s->rc == E_INVALID || s->rc == E_FORBIDDEN;
+    struct err err = s->err;
+
+    if (s->rc == E_NOTFOUND)
+        (void)err_field(&err, E_INVALID, "spec.checkpoint.store", UNSEEN, s->path, a->cfg.target);
+    session_answer(a, id, s->rc == 0 ? OUT_DONE : said ? OUT_REJECTED : OUT_UNKNOWN,
+                   s->rc < 0 ? &err : NULL, s->rc == 0 ? o : NULL);
+}
+
 static void stage_work(struct store_job *job)
 {
     struct stage *s = container_of(job, struct stage, job);
@@ -77,15 +114,18 @@ static void stage_work(struct store_job *job)
                                    .by_sealer = true};
 
     FAILPOINT("agent.stage.before");
-    s->rc = s->look_epoch ? look_work(s)
-                          : checkpoint_verify(&want, &s->job.progress, &s->found, &s->err);
+    s->rc = *s->meeting     ? meeting_work(s)
+            : s->look_epoch ? look_work(s)
+                            : checkpoint_verify(&want, &s->job.progress, &s->found, &s->err);
 }
 
 static void stage_answer(struct agent *a, const struct stage *s, const struct asker *k)
 {
     struct observation o = {.key = k->key, .state = RUN_UNKNOWN};
 
-    if (s->rc == 0) {
+    if (*s->meeting) {
+        meeting_answer(a, s, k->id, &o);
+    } else if (s->rc == 0) {
         o.checkpoint = (struct run_checkpoint_report){.present = *s->found.path != '\0',
                                                       .epoch = s->found.epoch,
                                                       .step = s->found.step,
@@ -151,12 +191,20 @@ static void stage_done(struct store_job *job)
         scratch_sweep(a);
 }
 
+static const char *stage_path(const struct wire_stage *q)
+{
+    return q->look_epoch || *q->meeting ? q->checkpoint_base : q->resume_path;
+}
+
 static struct stage *stage_make(struct agent *a, const struct wire_stage *q)
 {
     struct stage *s = mem_new(struct stage);
 
     list_init(&s->askers);
-    str_copy(s->path, sizeof s->path, q->look_epoch ? q->checkpoint_base : q->resume_path);
+    str_copy(s->path, sizeof s->path, stage_path(q));
+    str_copy(s->meeting, sizeof s->meeting, q->meeting);
+    s->leaves = q->leaves;
+    s->epoch = q->key.epoch;
     str_copy(s->workload, sizeof s->workload, q->key.uid);
     s->arena = arena_create(0);
     s->world_asked = s->world = q->world;
@@ -170,7 +218,7 @@ static struct stage *stage_make(struct agent *a, const struct wire_stage *q)
         s->resume_step = q->resume_step;
         (void)snprintf(s->proofs, sizeof s->proofs, "%s/proofs", a->cfg.state_dir);
         (void)snprintf(s->scratch, sizeof s->scratch, "%s/staged", a->cfg.state_dir);
-    } else {
+    } else if (!*q->meeting) {
         str_copy(s->digest, sizeof s->digest, q->resume_digest);
         checkpoints_proofs_dir(a, s->digest, s->proofs);
         scratch_of_cut(a, s->digest, s->scratch);
@@ -192,23 +240,34 @@ static bool digest_is(const char *s)
 /* The same question, so that one reading answers both. */
 static bool stage_is(const struct stage *t, const struct wire_stage *q)
 {
-    const char *path = q->look_epoch ? q->checkpoint_base : q->resume_path;
+    const char *path = stage_path(q);
 
-    return t->look_epoch == q->look_epoch && strcmp(t->path, path) == 0 &&
+    return t->look_epoch == q->look_epoch && strcmp(t->meeting, q->meeting) == 0 &&
+           t->leaves == q->leaves && strcmp(t->path, path) == 0 &&
            strcmp(t->workload, q->key.uid) == 0 && t->world_asked == q->world &&
            (q->look_epoch ? t->resume_epoch == q->resume_epoch && t->resume_step == q->resume_step
                           : strcmp(t->digest, q->resume_digest) == 0);
 }
 
+/* Of a file, and of no other folder. */
+static bool name_is(const char *s)
+{
+    return *s != '.' && !s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                     "0123456789-.")];
+}
+
 static int stage_check(const struct agent *a, const struct wire_stage *q, struct err *err)
 {
-    const char *path = q->look_epoch ? q->checkpoint_base : q->resume_path;
+    const char *path = stage_path(q);
+    bool bad = *q->meeting ? q->key.epoch < 1 || !name_is(q->meeting)
+                           : !q->look_epoch && !digest_is(q->resume_digest);
 
-    if ((path[0] != '/' && !checkpoint_store_is_remote(path)) ||
-        strlen(path) >= CHECKPOINT_PATH_MAX || (!q->look_epoch && !digest_is(q->resume_digest)))
+    if (bad || (path[0] != '/' && !checkpoint_store_is_remote(path)) ||
+        strlen(path) >= CHECKPOINT_PATH_MAX)
         return err_set(err, E_INVALID,
-                       q->look_epoch ? "to look, stage needs the base of a store and an epoch"
-                                     : "stage needs the absolute path of a cut and its sha256");
+                       *q->meeting || q->look_epoch
+                           ? "to look, stage needs the base of a store and an epoch"
+                           : "stage needs the absolute path of a cut and its sha256");
     return store_allowed(a, path, err);
 }
 

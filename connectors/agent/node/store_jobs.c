@@ -118,6 +118,80 @@ void store_jobs_fini(struct agent *a)
         list_init(&a->jobs.waiting[i]);
 }
 
+/* ---- what killed runners left ---- */
+/* Sealed here, or a shim's death would cost all since its last seal. */
+struct rescue_job { /* owned by itself */
+    struct store_job job;
+    struct run_key key;
+    char base[CHECKPOINT_PATH_MAX];
+    struct arena *arena;
+    const char *const *env;
+    const char *roots;
+    struct rescued {
+        int64_t rank;
+        const char *scratch;
+        bool killed;
+    } *v;
+    struct checkpoint_sealed *sealed;
+    unsigned n;
+};
+
+static void rescue_work(struct store_job *job)
+{
+    struct rescue_job *j = container_of(job, struct rescue_job, job);
+    struct checkpoint_store at = {.base = j->base, .env = j->env, .roots = j->roots};
+    struct err err;
+
+    for (unsigned i = 0; i < j->n; i++) {
+        struct checkpoint_sealer *s = NULL;
+        at.scratch = j->v[i].scratch;
+        if (!j->v[i].killed || checkpoint_sealer_create(&at, j->key.epoch, j->v[i].rank,
+                                                        &job->progress, &s, &err) < 0)
+            continue;
+        (void)!checkpoint_sealer_look(s, true, &job->progress, &err); /* torn: it stays unsealed */
+        j->sealed[i] = *checkpoint_sealer_newest(s);
+        (void)checkpoint_sealer_destroy(s);
+    }
+}
+
+static void rescue_done(struct store_job *job)
+{
+    struct rescue_job *j = container_of(job, struct rescue_job, job);
+    struct run *r = job->agent ? run_by_key(job->agent, &j->key) : NULL;
+
+    if (r)
+        checkpoints_rescued(r, j->sealed);
+    store_env_wipe(j->env);
+    (void)arena_destroy(j->arena);
+    mem_free(j);
+}
+
+void rescue_begin(struct run *r, const bool *killed, unsigned n)
+{
+    struct rescue_job *j = mem_new(struct rescue_job);
+    const char *roots = store_roots_of(r->agent, r->order->checkpoint_base);
+
+    j->arena = arena_create(0);
+    j->n = n;
+    j->key = r->key;
+    j->v = arena_array(j->arena, struct rescued, n);
+    j->sealed = arena_array(j->arena, struct checkpoint_sealed, n);
+    str_copy(j->base, sizeof j->base, r->order->checkpoint_base);
+    j->env = store_env(r->agent, j->base, r->order->env, r->order->n_env, j->arena);
+    j->roots = roots ? arena_strdup(j->arena, roots) : NULL;
+    for (unsigned i = 0; i < n; i++) {
+        char path[AGENT_PATH_MAX];
+        scratch_of_rank(r, r->workers[i].rank, path);
+        j->v[i] = (struct rescued){.rank = r->workers[i].rank,
+                                   .scratch = arena_strdup(j->arena, path),
+                                   .killed = killed[i]};
+    }
+    j->job.kind = STORE_JOB_CUT;
+    j->job.work = rescue_work;
+    j->job.done = rescue_done;
+    store_job_begin(r->agent, &j->job);
+}
+
 /* ---- what programs print ---- */
 struct logs_job { /* owned by itself */
     struct store_job job;

@@ -182,7 +182,7 @@ bool driver_checkpoint_news(const struct driver *d)
     /* Told to save somewhere, or asked to since. */
     bool saves = object_as(d->o, workload)->spec->checkpoint || (in && *in->store);
 
-    if (!d->has_seen || !r->present || !saves)
+    if (d->seen.key.epoch != d->key.epoch || !r->present || !saves)
         return false;
     if (had && had->epoch == d->key.epoch && had->step >= r->step)
         return false;

@@ -95,7 +95,7 @@ const struct observation *driver_doubt(const struct driver *d, const struct obse
 void driver_take_seen(struct driver *d, const struct observation *o)
 {
     struct run_checkpoint_report had = d->seen.checkpoint;
-    bool same = d->has_seen && d->seen.key.epoch == o->key.epoch;
+    bool same = d->seen.key.epoch == o->key.epoch;
     struct err err;
 
     if (driver_estranged(d, site_find(d->brain, d->target)))
@@ -112,6 +112,28 @@ void driver_take_seen(struct driver *d, const struct observation *o)
     if (same && had.present && (!d->seen.checkpoint.present || d->seen.checkpoint.step < had.step))
         d->seen.checkpoint = had;
     brain_observed(d->brain, d->uid, &d->seen);
+}
+
+void driver_saved(struct site *t, const struct run_key *k, const struct run_checkpoint_report *c)
+{
+    struct driver *d = driver_find(t->brain, k->uid);
+    struct err err;
+
+    if (!t->brain->leads || !d || d->dead || strcmp(d->target, t->name) != 0 ||
+        k->epoch != d->key.epoch || k->try_ != d->key.try_ || driver_estranged(d, t) ||
+        (d->has_seen && d->seen.state == RUN_ENDED))
+        return;
+    bool same = d->seen.key.epoch == k->epoch;
+    if (same && d->seen.checkpoint.present && d->seen.checkpoint.step >= c->step)
+        return;
+    if (order_checkpoint_told(d->o, k->epoch, c, &err) < 0) {
+        checkpoint_foreign(d, &err);
+        return;
+    }
+    if (!same)
+        d->seen = (struct observation){.key = *k};
+    d->seen.checkpoint = *c;
+    driver_tick(d);
 }
 
 void driver_observed(struct site *t, const struct observation *o)
@@ -313,6 +335,7 @@ static void workers_forget(struct driver *d)
 
 void driver_told_forget(struct driver *d)
 {
+    d->seen = (struct observation){0};
     buf_fini(&d->seats);
     d->seats_refused = false;
     workers_forget(d);

@@ -5,6 +5,8 @@
 #include "controlplane/leader/drive/driver.h"
 
 void driver_observed(struct site *t, const struct observation *o);
+/* Takes in a checkpoint that is told ahead of what is known of its run. */
+void driver_saved(struct site *t, const struct run_key *k, const struct run_checkpoint_report *c);
 void driver_take_seen(struct driver *d, const struct observation *o);
 /* Who says that nothing of a run was ever started, and was seen to run it, has forgotten: he cannot
  * tell. Returns o, or room, which then has what o is worth. */
@@ -27,7 +29,7 @@ void driver_over(struct driver *d);
 void driver_workers(struct site *t, const struct run_workers *w);
 /* Returns in arena a what is known of them, as the log has it; 0: nothing. */
 uint32_t driver_workers_told(const struct driver *d, struct arena *a, struct worker_status **ret);
-/* Forgets what was told of seats and workers of an earlier try. */
+/* Forgets what was told of an earlier try, its seats and its workers. */
 void driver_told_forget(struct driver *d);
 /* Writes which worker of a gang failed first, where and how, ahead of what the message says; out
  * may not overlap with message. */

@@ -241,6 +241,10 @@ static void on_observed(void *arg, const struct observation *o)
     t->last_contact_ms = loop_now_ms(t->brain->loop);
     driver_observed(t, o);
 }
+static void on_saved(void *arg, const struct run_key *k, const struct run_checkpoint_report *c)
+{
+    driver_saved(arg, k, c);
+}
 static void on_seated(void *arg, const struct run_key *k, const struct placement *at)
 {
     driver_seated(arg, k, at);
@@ -279,6 +283,7 @@ static const struct connector_events events = {.machine = on_machine,
                                                .workers = on_workers,
                                                .reach = on_reach,
                                                .observed = on_observed,
+                                               .saved = on_saved,
                                                .agent = on_agent,
                                                .part = on_part,
                                                .heard = on_heard,

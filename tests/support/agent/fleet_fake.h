@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum asked { SUBMIT, FIND, STOP, QUIESCE, FINALIZE, SWEEP, INVENTORY, ASKED_NR };
+enum asked { SUBMIT, FIND, STOP, QUIESCE, FINALIZE, SWEEP, INVENTORY, STAGE, SAVE, ASKED_NR };
 struct fake {
     struct connector base; /* first */
     struct call *open[ASKED_NR];
@@ -20,6 +20,12 @@ struct fake {
         int64_t rank, port; /* rank: of the first of its workers */
         char address[64], env[64];
     } order;
+    struct { /* the last stage */
+        char meeting[97], resume[64], log[64]; /* log: log_base of the last order */
+        bool leaves;
+        int64_t look;
+        uint32_t world;
+    } staged;
     uint64_t grace_ms; /* of the last stop */
     uint32_t n_peers;  /* of the last renewal */
 };
@@ -88,6 +94,7 @@ static inline void fake_submit(struct connector *c, const struct run_order *o, s
     k->order.n = o->placement->n_assignments;
     k->order.rank = o->placement->assignments[0].rank;
     str_copy(k->order.env, sizeof k->order.env, o->env ? o->env[0] : "");
+    str_copy(k->staged.log, sizeof k->staged.log, o->log_base ? o->log_base : "");
     if (o->span) {
         k->order.world = o->span->world;
         k->order.port = o->span->port;
@@ -95,6 +102,25 @@ static inline void fake_submit(struct connector *c, const struct run_order *o, s
         str_copy(k->order.address, sizeof k->order.address, o->span->address);
     }
     ask(c, SUBMIT, call);
+}
+static inline void fake_stage(struct connector *c, const struct run_order *o, struct call *call)
+{
+    struct fake *k = container_of(c, struct fake, base);
+
+    str_copy(k->staged.meeting, sizeof k->staged.meeting, o->meeting ? o->meeting : "");
+    str_copy(k->staged.resume, sizeof k->staged.resume, o->resume_path ? o->resume_path : "");
+    k->staged.leaves = o->leaves;
+    k->staged.look = o->look_epoch;
+    k->staged.world = o->placement->n_assignments;
+    ask(c, STAGE, call);
+}
+static inline void fake_checkpoint(struct connector *c, const struct run_key *k, int64_t number,
+                                   uint64_t ms, struct call *call)
+{
+    (void)k;
+    (void)number;
+    (void)ms;
+    ask(c, SAVE, call);
 }
 static inline const char *fake_repeats(const struct connector *c)
 {

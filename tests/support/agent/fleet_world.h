@@ -19,6 +19,8 @@ const struct connector_ops fake_ops = {.type = "agent",
                                        .submit = fake_submit,
                                        .repeats = fake_repeats,
                                        .find = fake_find,
+                                       .stage = fake_stage,
+                                       .checkpoint = fake_checkpoint,
                                        .stop = fake_stop,
                                        .quiesce = fake_quiesce,
                                        .finalize = fake_finalize,
@@ -35,6 +37,7 @@ struct world {
     bool ran;          /* it was seen running, by the log */
     struct observation told; /* the last one, and how many */
     unsigned tellings;
+    struct run_checkpoint_report saved; /* the last one that was told ahead of its run */
     bool reachable;
     char session[96], why[256], part[3][64];
     unsigned reaches;
@@ -122,7 +125,15 @@ static inline void on_observed(void *arg, const struct observation *o)
     w.told = *o;
     w.tellings++;
 }
+static inline void on_saved(void *arg, const struct run_key *k,
+                            const struct run_checkpoint_report *c)
+{
+    (void)arg;
+    (void)k;
+    w.saved = *c;
+}
 static const struct connector_events events = {.observed = on_observed,
+                                               .saved = on_saved,
                                                .nodes = on_nodes,
                                                .reach = on_reach,
                                                .part = on_part,

@@ -7,24 +7,47 @@ static struct assignment seats[3] = {
 static const char *env_given[2];
 static char env_text[] = "SECRET=1";
 
+static const char *base = "";
+static bool shared;
+static int64_t look_epoch;
+static char log_text[] = "/logs";
+
 /* Rank 0 is at b. */
-static void order(void)
+static void order_or_stage(bool stage)
 {
     struct placement p = {.target = "t", .assignments = seats, .n_assignments = 3};
-    struct run_order o = {
-        .key = key, .placement = &p, .checkpoint_dir = "", .env = env_given, .grace_ms = 3000};
+    struct run_order o = {.key = key,
+                          .placement = &p,
+                          .checkpoint_dir = base,
+                          .resume_path = "/ck/old",
+                          .resume_digest = "d",
+                          .look_epoch = look_epoch,
+                          .shared = shared,
+                          .log_base = log_text,
+                          .env = env_given,
+                          .grace_ms = 3000};
 
     env_given[0] = env_text;
     w.at[0] = "t.b.n";
     w.at[1] = "t.a.n";
     w.at[2] = "t.b.m";
-    w.c->ops->submit(w.c, &o, call());
+    (stage ? w.c->ops->stage : w.c->ops->submit)(w.c, &o, call());
     str_copy(env_text, sizeof env_text, "gone"); /* it was borrowed for the call */
+    str_copy(log_text, sizeof log_text, "gone");
+}
+
+static void order(void)
+{
+    order_or_stage(false);
 }
 
 static void begin(void)
 {
     str_copy(env_text, sizeof env_text, "SECRET=1");
+    str_copy(log_text, sizeof log_text, "/logs");
+    base = "";
+    shared = false;
+    look_epoch = 0;
     world_init();
     comes(0, "sa");
     comes(1, "sb");
@@ -88,6 +111,7 @@ static void test_the_first_tells_the_others_where_they_meet(void **state)
     assert_int_equal(fakes[0]->order.n_peers, 2);
     assert_string_equal(fakes[0]->order.address, "10.0.0.2");
     assert_string_equal(fakes[0]->order.env, "SECRET=1");
+    assert_string_equal(fakes[0]->staged.log, "/logs");
     says(0, SUBMIT, RUN_STARTING);
     assert_int_equal(w.out, OUT_DONE);
     assert_int_equal(w.seen.state, RUN_STARTING); /* not all of it runs */
@@ -325,6 +349,209 @@ static void test_renewals_say_who_is_in_reach(void **state)
     world_fini();
 }
 
+/* ---- what it saves ---- */
+static struct observation saved_at(int64_t step)
+{
+    struct observation o = is(RUN_RUNNING);
+
+    o.checkpoint = (struct run_checkpoint_report){.present = true, .step = step};
+    return o;
+}
+
+/* All of them go by one store before any of them is ordered anything. */
+static void test_who_saves_meets_at_its_store_first(void **state)
+{
+    (void)state;
+    begin();
+    base = "/ck/ns/w";
+    fakes[1]->port = 15007;
+    order();
+    assert_true(fakes[1]->staged.leaves);
+    assert_true(strncmp(fakes[1]->staged.meeting, "u.1.1.", 6) == 0);
+    assert_int_equal(fakes[0]->asked[STAGE] + fakes[1]->asked[SUBMIT], 0);
+    answer(1, STAGE, OUT_DONE, NULL);
+    assert_false(fakes[0]->staged.leaves);
+    assert_string_equal(fakes[0]->staged.meeting, fakes[1]->staged.meeting);
+    news(1, RUN_STARTING); /* of an older try: nobody is asked while it is on its way */
+    assert_int_equal(fakes[0]->asked[FIND] + fakes[1]->asked[SUBMIT], 0);
+    answer(0, STAGE, OUT_DONE, NULL);
+    assert_int_equal(fakes[0]->asked[SUBMIT], 0);
+    says(1, SUBMIT, RUN_RUNNING);
+    assert_string_equal(fakes[0]->order.env, "SECRET=1");
+    says(0, SUBMIT, RUN_RUNNING);
+    assert_int_equal(w.out, OUT_DONE);
+    world_fini();
+}
+
+static void unseen(unsigned at, int code, enum refusal_class class_, const char *text)
+{
+    struct call *c;
+    struct err err = {0};
+
+    begin();
+    base = "/ck/ns/w";
+    order();
+    if (at == 0)
+        answer(1, STAGE, OUT_DONE, NULL);
+    c = fakes[at]->open[STAGE];
+    fakes[at]->open[STAGE] = NULL;
+    (void)err_set(&err, code, "so it was told to");
+    if (code != E_TIMEOUT)
+        c->refused = refusal_of_code(code);
+    c->done(c, code == E_TIMEOUT ? OUT_UNKNOWN : OUT_REJECTED, NULL, &err);
+    assert_int_equal(w.done, 1);
+    assert_int_equal(w.out, OUT_REJECTED); /* whatever is not known: nothing was ordered */
+    assert_int_equal(w.refused, class_);
+    assert_non_null(strstr(w.err.text, text));
+    assert_int_equal(fakes[0]->asked[SUBMIT] + fakes[1]->asked[SUBMIT], 0);
+    assert_int_equal(fakes[0]->asked[STOP] + fakes[1]->asked[STOP], 0);
+    world_fini();
+}
+
+static void test_who_does_not_see_it_is_ordered_nothing(void **state)
+{
+    (void)state;
+    unseen(0, E_INVALID, REFUSED_INVALID, "so it was told to");
+    unseen(1, E_FORBIDDEN, REFUSED_AUTHORISATION, "so it was told to");
+    unseen(0, E_TIMEOUT, REFUSED_CONFLICT, "agent a could not tell in time whether");
+    unseen(1, E_TIMEOUT, REFUSED_CONFLICT, "agent b could not tell");
+}
+
+/* There is no folder that all could write to. */
+static void test_one_folder_of_all_is_none_elsewhere(void **state)
+{
+    (void)state;
+    begin();
+    base = "s3://bucket/ns/w";
+    shared = true;
+    order();
+    pass(20);
+    assert_int_equal(w.out, OUT_REJECTED);
+    assert_int_equal(w.refused, REFUSED_INVALID);
+    assert_non_null(strstr(w.err.text, "layout shared needs a folder"));
+    order_or_stage(true);
+    pass(20);
+    assert_int_equal(w.out, OUT_REJECTED);
+    assert_int_equal(fakes[1]->asked[STAGE], 0);
+    world_fini();
+}
+
+static void test_each_reads_what_it_resumes_from(void **state)
+{
+    struct observation o = is(RUN_UNKNOWN);
+
+    (void)state;
+    begin();
+    base = "/ck/ns/w";
+    order_or_stage(true);
+    assert_string_equal(fakes[0]->staged.resume, "/ck/old");
+    assert_int_equal(fakes[0]->staged.world, 3); /* all of it */
+    says(0, STAGE, RUN_UNKNOWN);
+    assert_int_equal(w.done, 0);
+    says(1, STAGE, RUN_UNKNOWN);
+    assert_int_equal(w.out, OUT_DONE);
+    order_or_stage(true);
+    str_copy(o.reason, sizeof o.reason, "CheckpointTorn");
+    answer(0, STAGE, OUT_UNKNOWN, NULL);
+    answer(1, STAGE, OUT_REJECTED, &o); /* one verdict is enough */
+    assert_int_equal(w.out, OUT_REJECTED);
+    assert_string_equal(w.seen.reason, "CheckpointTorn");
+    order_or_stage(true);
+    says(0, STAGE, RUN_UNKNOWN);
+    answer(1, STAGE, OUT_UNKNOWN, NULL);
+    assert_int_equal(w.out, OUT_UNKNOWN);
+    world_fini();
+}
+
+/* One looks, and the others read what it found; or what was known, where that is the newest. */
+static void test_one_looks_for_all(void **state)
+{
+    struct observation o = is(RUN_UNKNOWN);
+
+    (void)state;
+    begin();
+    base = "/ck/ns/w";
+    look_epoch = 4;
+    order_or_stage(true);
+    assert_int_equal(fakes[0]->staged.look, 4);
+    assert_int_equal(fakes[1]->asked[STAGE], 0);
+    o.checkpoint.present = true;
+    str_copy(o.checkpoint.path, sizeof o.checkpoint.path, "/ck/new");
+    str_copy(o.checkpoint.digest, sizeof o.checkpoint.digest, "e");
+    answer(0, STAGE, OUT_DONE, &o);
+    assert_int_equal(fakes[1]->staged.look, 0);
+    assert_string_equal(fakes[1]->staged.resume, "/ck/new");
+    says(1, STAGE, RUN_UNKNOWN);
+    assert_int_equal(w.out, OUT_DONE);
+    assert_string_equal(w.seen.checkpoint.path, "/ck/new");
+    order_or_stage(true);
+    says(0, STAGE, RUN_UNKNOWN);
+    assert_string_equal(fakes[1]->staged.resume, "/ck/old");
+    answer(1, STAGE, OUT_REJECTED, NULL);
+    assert_int_equal(w.out, OUT_REJECTED);
+    order_or_stage(true);
+    answer(0, STAGE, OUT_UNKNOWN, NULL);
+    assert_int_equal(w.out, OUT_UNKNOWN);
+    order_or_stage(true);
+    world_fini();
+    assert_int_equal(w.out, OUT_UNKNOWN);
+}
+
+/* A cut is one of all ranks: whoever tells it, and whatever is not known of the others. */
+static void test_a_checkpoint_is_told_while_a_part_is_silent(void **state)
+{
+    const struct connector_env *e;
+    struct observation o = saved_at(40);
+
+    (void)state;
+    runs();
+    finds(saved_at(30), saved_at(20));
+    assert_int_equal(w.seen.checkpoint.step, 30);
+    e = &fakes[0]->base.env;
+    e->events->observed(e->arg, &o);
+    assert_int_equal(w.saved.step, 40);
+    assert_int_equal(w.tellings, 0);
+    answer(0, FIND, OUT_DONE, &o);
+    answer(1, FIND, OUT_UNKNOWN, NULL);
+    assert_int_equal(w.tellings, 0);
+    world_fini();
+}
+
+static struct observation asked(int64_t number, enum save_state state)
+{
+    struct observation o = is(RUN_RUNNING);
+
+    o.save = (struct run_save){.present = number > 0, .number = number, .state = state};
+    return o;
+}
+
+static void test_all_have_saved_or_none(void **state)
+{
+    (void)state;
+    runs();
+    w.c->ops->checkpoint(w.c, &key, 7, 1000, call());
+    answer(0, SAVE, OUT_DONE, NULL);
+    assert_int_equal(w.done, 0);
+    answer(1, SAVE, OUT_DONE, NULL);
+    assert_int_equal(w.out, OUT_DONE);
+    finds(asked(7, SAVE_DONE), asked(0, SAVE_ASKED));
+    assert_int_equal(w.seen.save.state, SAVE_ASKED);
+    assert_int_equal(w.seen.save.number, 7);
+    finds(asked(7, SAVE_DONE), asked(6, SAVE_DONE));
+    assert_int_equal(w.seen.save.state, SAVE_ASKED);
+    finds(asked(7, SAVE_DONE), asked(7, SAVE_ASKED));
+    assert_int_equal(w.seen.save.state, SAVE_ASKED);
+    finds(asked(7, SAVE_DONE), asked(7, SAVE_DONE));
+    assert_int_equal(w.seen.save.state, SAVE_DONE);
+    finds(asked(7, SAVE_FAILED), asked(7, SAVE_ASKED));
+    assert_int_equal(w.seen.save.state, SAVE_FAILED);
+    finds(asked(7, SAVE_DONE), ends(0, false)); /* it saves no more */
+    assert_int_equal(w.seen.save.state, SAVE_DONE);
+    finds(asked(0, SAVE_ASKED), asked(0, SAVE_ASKED));
+    assert_false(w.seen.save.present);
+    world_fini();
+}
+
 static void test_what_is_open_ends_with_the_connector(void **state)
 {
     (void)state;
@@ -359,6 +586,13 @@ int main(void)
         cmocka_unit_test(test_a_part_that_forgets_proves_nothing),
         cmocka_unit_test(test_a_signal_reaches_all),
         cmocka_unit_test(test_renewals_say_who_is_in_reach),
+        cmocka_unit_test(test_who_saves_meets_at_its_store_first),
+        cmocka_unit_test(test_who_does_not_see_it_is_ordered_nothing),
+        cmocka_unit_test(test_one_folder_of_all_is_none_elsewhere),
+        cmocka_unit_test(test_each_reads_what_it_resumes_from),
+        cmocka_unit_test(test_one_looks_for_all),
+        cmocka_unit_test(test_a_checkpoint_is_told_while_a_part_is_silent),
+        cmocka_unit_test(test_all_have_saved_or_none),
         cmocka_unit_test(test_what_is_open_ends_with_the_connector),
     };
 

@@ -101,6 +101,11 @@ static void part_of_a_gang_is_told_of_the_whole(void **state)
     assert_string_equal(sent.rendezvous, "10.0.0.1");
     assert_int_equal(sent.rendezvous_port, 15000);
     assert_string_equal(sent.peers[1], "sb");
+    o.checkpoint_dir = "/srv/ck";
+    assert_int_equal(hub_order(&h, &o, a, &sent, &e), E_NOTIMPL); /* an older version */
+    assert_non_null(strstr(e.text, "makes no checkpoints of gangs"));
+    session.gathers = true;
+    assert_int_equal(hub_order(&h, &o, a, &sent, &e), 0);
     loop_uv_destroy(h.base.env.loop);
 }
 
