@@ -1,6 +1,8 @@
 /* The runner's system calls that the seam does not have. */
 #include "connectors/home/home_runner.h"
 
+#include "connectors/ranks/ranks.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -36,4 +38,20 @@ void home_output_write(const char *p, size_t n)
         p += done > 0 ? done : 0;
         n -= done > 0 ? (size_t)done : 0;
     }
+}
+
+int home_peers_env(int64_t rank, int64_t ranks, struct err *err)
+{
+    const struct ranks_place at = {
+        .host = getenv(RANKS_HOST), .port = getenv(RANKS_PORT), .rank = rank, .world = ranks};
+    const struct ranks_name *v;
+    AUTO_ARENA a = arena_create(0);
+
+    if (ranks < 2 || !at.host || !*at.host || !at.port || !*at.port)
+        return 0;
+    size_t n = ranks_names(&at, a, &v);
+    for (size_t i = 0; i < n; i++)
+        if (setenv(v[i].name, v[i].value, 0) != 0)
+            return err_set(err, E_IO, "%s cannot be set", v[i].name);
+    return 0;
 }

@@ -443,6 +443,8 @@ static int identity_take(struct life *f, const struct home_token *t, struct err 
     if (rc == 0 && f->args.save_signo &&
         setenv("HANSE_SAVE_SIGNAL", signal_name(f->args.save_signo), 1) != 0)
         rc = err_set(err, E_IO, "HANSE_SAVE_SIGNAL cannot be set");
+    if (rc == 0)
+        rc = home_peers_env(t->rank, t->ranks, err);
     f->cfg.env = (const char *const *)environ;
     return rc;
 }

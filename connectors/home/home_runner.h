@@ -31,6 +31,11 @@ int home_folder_make(char ret[HOME_FOLDER_MAX]);
 /* All of it to standard output, however long that takes; what cannot be written is lost. */
 void home_output_write(const char *p, size_t n);
 
+/* Gives the program of that rank of a gang the names by which frameworks find its peers
+ * (connectors/ranks), where this environment says at which address they meet: that only who starts
+ * the runner knows. What is set stays. */
+int home_peers_env(int64_t rank, int64_t ranks, struct err *err) MUST_CHECK;
+
 /* ---- logs (home_output.c) ---- */
 /* Its program's output, in a file that is bounded, is copied to the runner's own output, as it was
  * where the program had that itself. Who does not take it holds up neither the program nor the

@@ -2,6 +2,7 @@
  * nothing in here is ever logged. */
 #include "api/base/hash.h"
 #include "connectors/agent/node/agent_internal.h"
+#include "connectors/ranks/ranks.h"
 #include "connectors/signals.h"
 
 #include <inttypes.h>
@@ -156,38 +157,21 @@ int64_t rendezvous_pick(struct agent *a, const struct wire_order *o, struct err 
                    PORT_FIRST, PORT_FIRST + PORTS - 1);
 }
 
-/* The names that torch.distributed and torchrun, DeepSpeed, Lightning and JAX read. An agent speaks
- * for one machine: where it has all ranks, the first is on this one. Each rank has devices of its
- * own (CUDA_VISIBLE_DEVICES), and is the first among those that see them. */
+/* An agent speaks for one machine: where it has all ranks, the first is on this one. */
 static void env_gang(struct env *e, const struct worker *w)
 {
-    const struct run *r = w->run;
-    const char *host = order_spans(r->order) ? r->order->rendezvous : RENDEZVOUS_HOST;
-    const char *rank = arena_printf(e->mem, "%" PRId64, w->rank);
-    const char *world = arena_printf(e->mem, "%u", order_world(r->order));
-    const char *port = arena_printf(e->mem, "%" PRId64, r->order->rendezvous_port);
-    const char *at = strchr(host, ':') ? "[%s]:%s" : "%s:%s"; /* one of IPv6 */
-    const char *const told[][2] = {
-        {"MASTER_ADDR", host},
-        {"MASTER_PORT", port},
-        {"RANK", rank},
-        {"WORLD_SIZE", world},
-        {"LOCAL_RANK", "0"},
-        {"LOCAL_WORLD_SIZE", "1"},
-        {"NODE_RANK", rank},
-        {"PET_NNODES", world}, /* torchrun's own arguments */
-        {"PET_NODE_RANK", rank},
-        {"PET_MASTER_ADDR", host},
-        {"PET_MASTER_PORT", port},
-        {"JAX_COORDINATOR_ADDRESS", arena_printf(e->mem, at, host, port)},
-        {"JAX_NUM_PROCESSES", world},
-        {"JAX_PROCESS_ID", rank},
-    };
+    const struct wire_order *o = w->run->order;
+    const struct ranks_place at = {.host = order_spans(o) ? o->rendezvous : RENDEZVOUS_HOST,
+                                   .port = arena_printf(e->mem, "%" PRId64, o->rendezvous_port),
+                                   .rank = w->rank,
+                                   .world = order_world(o)};
+    const struct ranks_name *v;
 
-    if (!r->order->rendezvous_port) /* one rank, or accepted by an agent that chose none */
+    if (!o->rendezvous_port) /* one rank, or accepted by an agent that chose none */
         return;
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
-        env_default(e, told[i][0], told[i][1]);
+    size_t n = ranks_names(&at, e->mem, &v);
+    for (size_t i = 0; i < n; i++)
+        env_default(e, v[i].name, v[i].value);
 }
 
 const char *const *worker_env(const struct worker *w, struct arena *m)

@@ -169,15 +169,17 @@ static void rescue_done(struct store_job *job)
 void rescue_begin(struct run *r, const bool *killed, unsigned n)
 {
     struct rescue_job *j = mem_new(struct rescue_job);
-    const char *roots = store_roots_of(r->agent, r->order->checkpoint_base);
+    struct agent *a = r->agent;
 
+    INV(a != NULL);
+    const char *roots = store_roots_of(a, r->order->checkpoint_base);
     j->arena = arena_create(0);
     j->n = n;
     j->key = r->key;
     j->v = arena_array(j->arena, struct rescued, n);
     j->sealed = arena_array(j->arena, struct checkpoint_sealed, n);
     str_copy(j->base, sizeof j->base, r->order->checkpoint_base);
-    j->env = store_env(r->agent, j->base, r->order->env, r->order->n_env, j->arena);
+    j->env = store_env(a, j->base, r->order->env, r->order->n_env, j->arena);
     j->roots = roots ? arena_strdup(j->arena, roots) : NULL;
     for (unsigned i = 0; i < n; i++) {
         char path[AGENT_PATH_MAX];
@@ -189,7 +191,7 @@ void rescue_begin(struct run *r, const bool *killed, unsigned n)
     j->job.kind = STORE_JOB_CUT;
     j->job.work = rescue_work;
     j->job.done = rescue_done;
-    store_job_begin(r->agent, &j->job);
+    store_job_begin(a, &j->job);
 }
 
 /* ---- what programs print ---- */
