@@ -9,8 +9,6 @@
 
 #define SOURCES_MAX 34 /* a policy, a queue and 32 CompliancePolicies */
 #define SOURCES_BYTES 1024
-#define TEXT_MAX 1200          /* a sentence with all that a target said (run_end.message) */
-#define CANDIDATE_TEXT_MAX 257 /* candidate.message */
 #define FIELD_BYTES ((size_t)12) /* tag, length and a number, at most */
 
 /* ---- texts of every record: built by hand, printf's share of a decision was a tenth ---- */
@@ -238,7 +236,7 @@ static void kept_text(struct place *pl, const struct row *best, size_t used)
 static void pending_reason(struct place *pl)
 {
     const struct row *best = NULL;
-    char text[TEXT_MAX] = "", left[TEXT_MAX];
+    char text[PLACE_TEXT_MAX] = "", left[PLACE_TEXT_MAX];
     size_t used;
 
     if (pl->pending != REASON_NONE)
@@ -344,7 +342,7 @@ static size_t row_to_candidate(struct place *pl, const struct row *r,
                                const struct candidate *before, struct candidate *c)
 {
     const struct table *t = &pl->p->t;
-    char text[TEXT_MAX], cut[CANDIDATE_TEXT_MAX];
+    char text[PLACE_TEXT_MAX], cut[CANDIDATE_TEXT_MAX];
 
     /* Rows of one target stand together mostly: they share the copy of its name. */
     c->target = before && strcmp(before->target, t->targets[r->target].name) == 0

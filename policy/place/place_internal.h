@@ -222,6 +222,9 @@ struct place {
     char message[512]; /* cut to what decision.message takes */
 };
 
+#define PLACE_TEXT_MAX 1200    /* a sentence with all that a target said (run_end.message) */
+#define CANDIDATE_TEXT_MAX 257 /* candidate.message */
+
 /* fit.c: the worker's node and devices, by number or by count. taken: as for fit_devices. */
 void fit_seat(const struct place *pl, uint32_t member, struct fit_taken *taken,
               struct assignment *as, int64_t rank);
