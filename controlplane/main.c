@@ -9,6 +9,7 @@
 #include "controlplane/backup/backup.h"
 #include "controlplane/server/server.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,8 +24,11 @@ int main(int argc, char **argv)
                     {"backup", backup_main},         {"restore", restore_main}};
 
     process_stdio_keep();
-    for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
-        if (!strcmp(argv[1], programs[i].name))
-            return programs[i].main(argc - 1, argv + 1);
+    bool help = argc == 3 && !strcmp(argv[1], "help"); /* `hanse help dev` is `hanse dev --help` */
+    const char *name = help ? argv[2] : argc > 1 ? argv[1] : "";
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        if (!strcmp(name, programs[i].name))
+            return help ? programs[i].main(2, (char *[]){argv[2], (char[]){"--help"}, NULL})
+                        : programs[i].main(argc - 1, argv + 1);
     return cli_main(argc - 1, argv + 1);
 }

@@ -57,6 +57,15 @@ static const char *cause_reason(const struct err *e)
     return "FieldValueInvalid";
 }
 
+/* The field stands beside it: kubectl puts it ahead of the message itself. */
+static const char *beside_field(const struct err *e)
+{
+    size_t n = strlen(e->field);
+
+    return n && !strncmp(e->text, e->field, n) && !strncmp(e->text + n, ": ", 2) ? e->text + n + 2
+                                                                                 : e->text;
+}
+
 static void cause(struct buf *out, const char *reason, const char *message, const char *field)
 {
     buf_char(out, '{');
@@ -75,7 +84,7 @@ static void causes(struct buf *out, const struct err *e, const struct conflicts 
 {
     buf_str(out, ",\"causes\":[");
     if (!c)
-        cause(out, cause_reason(e), e->text, e->field);
+        cause(out, cause_reason(e), beside_field(e), e->field);
     for (unsigned i = 0; c && i < shown(c); i++) {
         char text[1024];
         (void)snprintf(text, sizeof text, "conflict with %s", c->v[i].who);

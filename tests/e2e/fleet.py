@@ -153,7 +153,7 @@ try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except OSError:
     say("twice")
-say("begins", str(os.getpid()), os.environ["HANSE_TARGET"])
+say("begins", str(os.getpid()), os.environ["HANSE_TARGET"], os.environ["HANSE_NODE"])
 at = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
 if rank == "0":
     listener = socket.create_server(at)
@@ -213,6 +213,8 @@ def gang_spans(p):
     gang(p, "pair")
     lines = met(p, "pair")
     p.check("its ranks are on both agents", {t[4] for t in lines if t[2] == "begins"} == set(AGENTS))
+    p.check("each knows its node as the state does, without the Target's name", {"yard." + t[5] for t in lines if t[2] == "begins"} ==
+            {a["node"] for a in p.status("pair")["placement"]["assignments"]}, lines)
     p.check("they met at the address that the Target says", {t[3] for t in lines if t[2] == "met"} < {"127.0.0.2", "127.0.0.3"}, lines)
     p.becomes("pair", "Running")
     p.check("logs of each rank come from its agent", all("met" in p.cli("logs", "pair", "--rank", r).stdout for r in "01"))

@@ -199,7 +199,8 @@ def looked_up(w):
     w.says("explain KIND", ("explain", "queue"), r"\AQueue \(hanse\.dev/v1alpha1\)\n", "^spec ")
     for verb in re.findall(r"^  (\w+) ", w.run("help")[1], re.M):
         if verb != "help":
-            w.says(f"{verb} --help", (verb, "--help"), r"\Ausage: hanse " + verb)
+            told = w.says(f"{verb} --help", (verb, "--help"), r"\Ausage: hanse " + verb)
+            w.says(f"help {verb}", ("help", verb), r"\A" + re.escape(told) + r"\Z")
     complete = ("__complete", "--")
     w.says("completion: commands", (*complete, "exp"), r"\Aexplain\n\Z")
     w.says("completion: kinds", (*complete, "get", "que"), r"\Aqueues\n\Z")

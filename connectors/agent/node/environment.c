@@ -70,10 +70,12 @@ static const char *gpu_list(const struct wire_worker *at, struct arena *m)
     return out;
 }
 
-/* The name as the inventory file has it: without the target. */
+/* Without the name of the Target, but with that of the agent where it is one of several: the
+ * certificate names both (TARGET.AGENT), and node names of agents may be the same. */
 static const char *node_name(const struct agent *a, const char *node)
 {
-    size_t n = strlen(a->cfg.target);
+    const char *dot = strrchr(a->cfg.target, '.');
+    size_t n = dot ? (size_t)(dot - a->cfg.target) : strlen(a->cfg.target);
 
     return strncmp(node, a->cfg.target, n) == 0 && node[n] == '.' ? node + n + 1 : node;
 }

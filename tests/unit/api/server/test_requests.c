@@ -133,6 +133,11 @@ static void test_a_status_is_taken_or_refused(void **state)
                              "{\"status\":{\"phase\":\"Failed\",\"epoch\":7}}"),
                      422);
     IS("details.causes.0.field", "status.phase");
+    assert_int_equal(
+        api_ask(w, ADMIN, "PATCH", ITEMS "/s", merge, "{\"spec\":{\"gang\":{\"most\":3}}}"), 422);
+    IS("message", "spec.gang.most: unknown field");
+    IS("details.causes.0.field", "spec.gang.most");
+    IS("details.causes.0.message", "unknown field"); /* kubectl puts the field ahead of it */
     assert_int_equal(api_ask(w, ADMIN, "PATCH", ITEMS "/s/status", merge, ready), 200);
     assert_int_equal(ask("GET", ITEMS "/s", NULL), 200);
     IS("status.conditions.0.type", "Checked");
