@@ -191,6 +191,24 @@ class Rented(Callout):
                    and "rack" not in self.cli("get", "targets", "-o", "name").stdout, said)
         wait_for("what has ended to leave for the archive", lambda: not self.machines(), 40, 0.5)
 
+    def what_is_left_is_named(self):
+        """Its Target is deleted while it is out of reach: which machines may still cost is said to who does it, and stays to be read."""
+        self.pools({"name": "warm", "count": 2, "timeToLive": "60s"})
+        self.there_are(2)
+        there = {m["metadata"]["name"]: m["status"]["id"] for m in self.machines() if m["status"]["phase"] == "Joined"}
+        self.kill_server()
+        wait_for("the Target to be out of reach", lambda: "rack" not in self.connected(), 90, 0.5)
+        said = self.cli("delete", "target", "rack", "--leave-machines", "--wait").stdout
+        self.check("the command names each, by its own id, and until when it lives", len(there) == 2
+                   and all(f"machine/{name}: id {there[name]}, lives until 2" in said for name in there), said)
+        wait_for("the machines to leave the state", lambda: not self.machines(), 90, 0.5)
+
+        def told():
+            events = json.loads(self.cli("get", "events", "-n", "hanse-system", "-o", "json").stdout)["items"]
+            return {e["involvedObject"]["name"]: e["message"] for e in events if e["reason"] == "MachineLeft"}
+        events = wait_for("an Event of each", lambda: len(told()) == 2 and told(), 60, 0.5)
+        self.check("and so does an Event of each, which stays", all(there[name] in events.get(name, "") for name in there), events)
+
 
 def main():
     hanse = os.environ.get("HANSE", "")
@@ -200,7 +218,8 @@ def main():
     folder, only = tempfile.mkdtemp(prefix="hanse-machines-"), os.environ.get("HANSE_ONLY", "")
     c, began = Rented(hanse, folder), time.monotonic()
     parts = (Rented.a_pool_is_filled, Rented.work_runs_on_them, Rented.one_becomes_dearer_than_its_cap,
-             Rented.answers_are_lost_and_late, Rented.the_leader_dies_in_the_midst, Rented.nobody_renews, Rented.they_end_early)
+             Rented.answers_are_lost_and_late, Rented.the_leader_dies_in_the_midst, Rented.nobody_renews, Rented.they_end_early,
+             Rented.what_is_left_is_named)
     try:
         for part in (Rented.begin, *[p for p in parts if only in p.__name__]):
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)

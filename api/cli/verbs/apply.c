@@ -258,6 +258,27 @@ static int gone_wait(struct going *g, const char *ns, struct err *err)
     return 0;
 }
 
+/* Which may cost: with their Target they leave the state, and nobody else can tell then. */
+static int machines_told(struct cli *c, const char *target, struct err *err)
+{
+    cJSON *all = NULL;
+    const cJSON *o;
+    int rv = cli_json(c, "GET", cli_path(c, kind_by_id(KIND_MACHINE), "", false, NULL), NULL, &all,
+                      err);
+
+    cJSON_ArrayForEach(o, cJSON_GetObjectItemCaseSensitive(all, "items")) {
+        const char *id = json_text_at(o, "status.id"), *until = json_text_at(o, "status.until");
+        if (strcmp(json_text_at(o, "spec.target"), target) != 0 ||
+            !strcmp(json_text_at(o, "status.phase"), "Ended"))
+            continue;
+        (void)fprintf(c->out, "machine/%s: id %s, lives until %s unless it is renewed\n",
+                      json_text_at(o, "metadata.name"), *id ? id : "not known",
+                      *until ? until : "its time to live is over");
+    }
+    cJSON_Delete(all);
+    return rv == E_FORBIDDEN ? 0 : rv; /* he may delete, and not look: the Events tell */
+}
+
 /* It is said with the Target, so that whoever leads goes on with it. */
 static int machines_leave(struct cli *c, const struct kind *k, const char *ns, const char *name,
                           struct err *err)
@@ -269,6 +290,9 @@ static int machines_leave(struct cli *c, const struct kind *k, const char *ns, c
         return 0;
     if (k->id != KIND_TARGET)
         return err_set(err, E_USAGE, "--leave-machines is of targets, not of a %s", k->singular);
+    rv = machines_told(c, name, err);
+    if (rv)
+        return rv;
     body = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(
         cJSON_AddObjectToObject(cJSON_AddObjectToObject(body, "metadata"), "annotations"),
@@ -278,7 +302,8 @@ static int machines_leave(struct cli *c, const struct kind *k, const char *ns, c
     if (!rv)
         (void)fprintf(c->err,
                       "%s/%s: what it has of machines is given up if it is out of reach: they may "
-                      "cost until their time to live is over; hanse get machines tells which\n",
+                      "cost until their time to live is over; an Event MachineLeft of namespace "
+                      "hanse-system tells of each\n",
                       k->singular, name);
     return rv;
 }

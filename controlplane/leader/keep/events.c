@@ -22,7 +22,7 @@ struct told { /* an event that waits for the next flush */
     enum kind_id kind;
     char ns[64], name[256], uid[64];
     const char *reason; /* static */
-    bool warning;
+    bool warning, lasts; /* lasts: also when what it is about has left the state */
     char message[512];
 };
 
@@ -34,7 +34,7 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
         "StoreNotSearched",  "CheckpointRefused", "TwoAgents",    "BookFull", "AgentReplaced",
         "SaveFailed",        "GoesAway",          "CheckpointBad", "MachineUnknown",
         "PriceAboveCap",     "OrderRefused",      "EndDenied",    "NotAsOrdered",
-        "MachinesEndEarly",  "MachineUnreadable", "NotAnswered"};
+        "MachinesEndEarly",  "MachineUnreadable", "NotAnswered",   "MachineLeft"};
     struct events *e = b->events;
     struct told *t;
     va_list ap;
@@ -207,8 +207,11 @@ static void of_global(struct brain *b, const struct object *o, const char *reaso
     unsigned n = b->events->n;
 
     tell(b, "hanse-system", m->name, m->uid, reason, "%.500s", message);
-    if (b->events->n > n)
-        container_of(b->events->waiting.prev, struct told, link)->kind = o->kind->id;
+    if (b->events->n > n) {
+        struct told *t = container_of(b->events->waiting.prev, struct told, link);
+        t->kind = o->kind->id;
+        t->lasts = !strcmp(reason, "MachineLeft"); /* it may cost, and goes with its Target */
+    }
 }
 
 void events_end_denied(struct brain *b, const struct object *target, const struct object *workload,
@@ -271,7 +274,8 @@ static void of_machine(struct brain *b, const struct object *before, const struc
     if (*s->release && !*was->release)
         of_global(b, o, "Released", s->release);
     if (s->phase != was->phase)
-        of_global(b, o, machine_phase_text(s->phase), *s->reason ? text : "");
+        of_global(b, o, !strcmp(s->reason, "Left") ? "MachineLeft" : machine_phase_text(s->phase),
+                  *s->reason ? text : "");
 }
 
 static const struct condition *one_agent(const struct target_status *s)
@@ -477,7 +481,7 @@ static struct event *event_first(struct brain *b, const struct told *t, const ch
     owner->name = t->name;
     owner->uid = t->uid;
     e->metadata->ownerReferences = owner;
-    e->metadata->n_ownerReferences = 1;
+    e->metadata->n_ownerReferences = !t->lasts;
     e->involvedObject = arena_new(a, struct object_ref);
     e->involvedObject->apiVersion = kind_api_version(k);
     e->involvedObject->kind = k->kind;
