@@ -118,6 +118,60 @@ static bool machines_elsewhere(const struct object *o)
     return SPEC(target)->n_machines > 0 && !target_can(SPEC(target)->type, CAN_ORDER_MACHINES);
 }
 
+static bool machine_limit_elsewhere(const struct object *o)
+{
+    const struct target_limits *l = SPEC(target)->limits;
+
+    return l && l->machines > 0 && !target_can(SPEC(target)->type, CAN_ORDER_MACHINES);
+}
+
+static bool pending_elsewhere(const struct object *o)
+{
+    const struct target_limits *l = SPEC(target)->limits;
+
+    return l && l->pendingFor > 0 && target_can(SPEC(target)->type, CAN_DIAL_IN);
+}
+
+/* A partition that says nothing of it has the default, which is no word of the user's. */
+static bool lease_of_nobody(const struct object *o)
+{
+    const struct target_partition *p = SPEC(target)->partition;
+    const struct target_connection *c = SPEC(target)->connection;
+
+    return SPEC(target)->type == TARGET_CALLOUT && p && p->lease && !(c && c->runners) &&
+           p->lease != schema_default_ms(&schema_target_partition, "lease");
+}
+
+#define PEM_BEGIN "-----BEGIN CERTIFICATE-----"
+#define PEM_END "-----END CERTIFICATE-----"
+
+/* By its form: whether it is the server's is seen once it answers. */
+static bool pem_like(const char *s)
+{
+    const char *at = strstr(s, PEM_BEGIN);
+
+    if (!at)
+        return false;
+    for (; at; at = strstr(at, PEM_BEGIN)) {
+        at += strlen(PEM_BEGIN);
+        size_t n = strspn(at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                              "0123456789+/=\r\n");
+        if (n < 64 || strncmp(at + n, PEM_END, strlen(PEM_END)) != 0)
+            return false;
+        at += n;
+    }
+    return true;
+}
+
+static bool trust_unclear(const struct object *o)
+{
+    const struct target_connection *c = SPEC(target)->connection;
+    struct url u;
+
+    return SPEC(target)->type == TARGET_CALLOUT && c && *c->caBundle &&
+           (!pem_like(c->caBundle) || (url_parse(c->server, &u, NULL) == 0 && !u.tls));
+}
+
 static bool start_by_elsewhere(const struct object *o)
 {
     const struct target_limits *l = SPEC(target)->limits;
@@ -288,6 +342,16 @@ static const struct promise promises[] = {
      "print kept in a store: leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.machines", machines_elsewhere,
      "only callout targets order machines: leave it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.limits.machines", machine_limit_elsewhere,
+     "only callout targets order machines: leave it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.limits.pendingFor", pending_elsewhere,
+     "an agent has no queue of its own in which a run could wait: leave it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.partition.lease", lease_of_nobody,
+     "only runners that call home (spec.connection.runners) hold leases there: say runners: true, "
+     "or leave it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.connection.caBundle", trust_unclear,
+     "is certificates in PEM (-----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----), for a "
+     "server with https://: leave it out where there is no TLS"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.limits.startWithin", start_by_elsewhere,
      "only servers of callout targets can be told by when to start a run: leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.limits", start_by_half,

@@ -123,7 +123,7 @@ class Home(Federation):
 
     def target(self, name, **connection):
         return document("Target", name, {
-            "type": "callout", "tier": "spoke", "capacity": "owned", "partition": {"suspectAfter": "2s", "lease": f"{LEASE_S}s"},
+            "type": "callout", "tier": "spoke", "capacity": "owned", "partition": {"suspectAfter": "2s", **({} if name == "quiet" else {"lease": f"{LEASE_S}s"})},
             "connection": {"server": f"http://127.0.0.1:{self.port[name]}", "credentialsFrom": {"secret": "rack"},
                            **({} if name == "quiet" else {"runners": True}),
                            **({"homeProxy": self.proxy.url} if name == "shelf" else {}), **connection}})

@@ -186,6 +186,14 @@ static const struct {
     {"Target", "spec.principals[].queues",
      "{type: callout, tier: hub, connection: {server: 'https://rack.example', credentialsFrom: "
      "{secret: a}}, principals: [{name: anna, queues: [q]}]}"},
+    {"Target", "spec.limits.machines", "{type: agent, tier: hub, limits: {machines: 3}}"},
+    {"Target", "spec.limits.pendingFor", "{type: agent, tier: hub, limits: {pendingFor: 1h}}"},
+    {"Target", "spec.partition.lease",
+     "{type: callout, tier: hub, connection: {server: 'https://rack.example', credentialsFrom: "
+     "{secret: a}}, partition: {lease: 1m}}"},
+    {"Target", "spec.connection.caBundle",
+     "{type: callout, tier: hub, connection: {server: 'https://rack.example', credentialsFrom: "
+     "{secret: a}, caBundle: garbage}}"},
     {"Target", "spec.limits.startWithin",
      "{type: agent, tier: hub, limits: {startWithin: 1h, clockError: 5m}}"},
     {"Target", "spec.limits",
@@ -213,6 +221,10 @@ static const struct {
     {"Target", "spec.jurisdiction", "{type: agent, tier: hub, jurisdiction: Germany}"},
 };
 
+#define PEM                                                                                        \
+    "\"-----BEGIN CERTIFICATE-----\\nMIIBszCCAVmgAwIBAgIUQmFkQmFkQmFkQmFkQmFkQmFkQmFk\\n"          \
+    "FkQmFkQmFkQmFkQmFkQmE=\\n-----END CERTIFICATE-----\\n\""
+
 /* Others that say the same of a row: refused, too. */
 static const struct {
     const char *kind, *field, *spec;
@@ -226,6 +238,12 @@ static const struct {
     {"Target", "spec.connection.homeProxy",
      "{type: callout, tier: hub, connection: {server: 'https://rack.example', "
      "homeProxy: 'http://proxy:3128', credentialsFrom: {secret: a}}}"},
+    {"Target", "spec.connection.caBundle",
+     "{type: callout, tier: hub, connection: {server: 'http://127.0.0.1:8640', credentialsFrom: "
+     "{secret: a}, caBundle: " PEM "}}"},
+    {"Target", "spec.connection.caBundle",
+     "{type: callout, tier: hub, connection: {server: 'https://rack.example', credentialsFrom: "
+     "{secret: a}, caBundle: \"-----BEGIN CERTIFICATE-----\\nMIIB\\n\"}}"},
     {"Workload", "spec.run.env[].valueFrom",
      "{run: {command: [x], env: [{name: A, valueFrom: {secret: s}}]}}"},
 };
@@ -249,6 +267,11 @@ static const struct {
                "credentialsFrom: {secret: a}}}"},
     {"Target", "{type: callout, tier: hub, connection: {server: 'http://127.0.0.1:8640', runners: "
                "true, homeProxy: 'http://proxy:3128', credentialsFrom: {secret: a}}}"},
+    {"Target", "{type: callout, tier: hub, connection: {server: 'https://rack.example', runners: "
+               "true, caBundle: " PEM ", credentialsFrom: {secret: a}}, partition: {lease: 1m}, "
+               "limits: {machines: 3, pendingFor: 1h}}"},
+    {"Target", "{type: callout, tier: hub, connection: {server: 'https://rack.example', "
+               "credentialsFrom: {secret: a}}, partition: {suspectAfter: 30s}}"},
 };
 
 static struct object *object_try(const char *kind, const char *spec, struct err *e)
