@@ -237,6 +237,12 @@ def the_leader_goes(c):
     answer.readline()
     x = Exec(c, m, "talks", "/bin/sh", "-c", "echo here; exec sleep 600", stdin=True)
     c.check("exec and log are open", x.frame() == (1, b"here\n"))
+    told = [subprocess.Popen([c.hanse, *words, "--server", f"https://127.0.0.1:{port_of(c, at)}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env={**os.environ, "KUBECONFIG": c.path("kubeconfig")})
+            for at in (m, next(m for m in c.members() if m["role"] == "leader"))
+            for words in (("logs", "-f", "talks"), ("exec", "talks", "--", "/bin/sh", "-c", "echo here; exec sleep 600"))]
+    for p in told:
+        p.stdout.readline()
     c.kill_leader()
     _, _, status = x.rest()
     c.check("exec ends with the reason", status["exitCode"] == 1 and status.get("reason") == "BadGateway" and "leader" in status["message"], str(status))
@@ -248,6 +254,9 @@ def the_leader_goes(c):
         cut = True
     connection.close()
     c.check("the log is cut off, and not ended", cut)
+    for p in told:
+        _, said = p.communicate(timeout=60)
+        c.check(f"{p.args[1]} ends with the status of what is lost, and says so", p.returncode == 7 and " lost" in said and "no member" not in said, (p.returncode, said))
 
     def again():
         connection, answer = get(c, m, f"{WORKLOADS}/talks/log?tailLines=1")

@@ -288,7 +288,12 @@ static void lane_give_up(struct client_lane *l)
     bool reads = !strcmp(l->rq.method, "GET");
 
     lane_drop(l);
-    if (l->maybe_done && !reads) {
+    if (reads && l->rq.data && l->in.status == 200 && e.code == E_CONNECT) {
+        (void)err_set(&e, E_CONNECT,
+                      "the member was lost while it told (%s): there may be more; try again, "
+                      "others may answer",
+                      l->last.text);
+    } else if (l->maybe_done && !reads) {
         (void)err_set(&e, E_UNKNOWN,
                       "the outcome is unknown: the request was sent and no answer came (%s); read "
                       "back before you "

@@ -130,8 +130,9 @@ static void session_closed(struct stream *st, const struct err *why, void *arg)
     (void)st;
     s->stream = NULL;
     if (!s->end.told && !s->err.code)
-        (void)err_set(&s->err, E_UNKNOWN,
-                      "the connection ended before the program's exit status came (%s)",
+        (void)err_set(&s->err, E_CONNECT,
+                      "the member was lost before the program's exit status came (%s): whether the "
+                      "program still runs is not known; try again, others may answer",
                       why->code ? why->text : "closed");
     if (s->reading)
         s->stopping = true; /* the read ends by itself, within its poll */

@@ -3,6 +3,7 @@
 #include "api/cli/streams/frames.h"
 
 #include <cjson/cJSON.h>
+#include <string.h>
 
 #define HEAD 5
 
@@ -44,11 +45,16 @@ void frames_end_read(const char *json, size_t n, struct frames_end *ret, struct 
 {
     cJSON *j = cJSON_ParseWithLength(json, n);
     const cJSON *code = cJSON_GetObjectItemCaseSensitive(j, "exitCode");
+    const cJSON *reason = cJSON_GetObjectItemCaseSensitive(j, "reason");
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(j, "message");
 
     ret->told = cJSON_IsNumber(code);
     ret->exit_code = ret->told ? code->valueint : 1;
+    /* Its own exit status for a leader that was lost: a program may end with any other. */
+    const char *why = cJSON_IsString(reason) ? reason->valuestring : "";
+    bool lost = !strcmp(why, "BadGateway") || !strcmp(why, "ServiceUnavailable");
     if (cJSON_IsString(message) && *message->valuestring)
-        (void)err_set(ret_why, E_INTERNAL, "%s", message->valuestring);
+        (void)err_set(ret_why, lost ? E_CONNECT : E_INTERNAL, "%s%s", message->valuestring,
+                      lost ? "; try again" : "");
     cJSON_Delete(j);
 }

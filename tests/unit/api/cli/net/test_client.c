@@ -350,6 +350,40 @@ static void exec_is_never_sent_twice(void **state)
     listener_close(sc.listener);
 }
 
+static int nothing(const void *p, size_t n, void *arg)
+{
+    (void)p;
+    (void)n;
+    (void)arg;
+    return 0;
+}
+
+/* A log that is cut off says nothing of members that were not even asked. */
+static void who_is_lost_while_he_tells_is_said_so(void **state)
+{
+    static const struct step steps[] = {
+        {REPLY_THEN_CLOSE, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none\n\r\n"}};
+    static struct script a, b;
+    const char *servers[] = {script_listen(&a, "a", steps, 1), script_listen(&b, "b", steps, 1)};
+    struct client *c = client_of(servers, 2, 2000);
+    struct client_lane *l = client_lane_create(c);
+    struct client_request rq = {.method = "GET", .path = "/log", .data = nothing, .patient = true};
+    struct client_answer answer;
+    struct err e = {0};
+
+    (void)state;
+    client_answer_init(&answer);
+    assert_int_equal(client_perform(l, &rq, &answer, &e), E_CONNECT);
+    assert_non_null(strstr(e.text, "the member was lost while it told"));
+    assert_null(strstr(e.text, "no member"));
+    assert_int_equal(b.at, 0);
+    client_answer_fini(&answer);
+    (void)client_lane_destroy(l);
+    (void)client_destroy(c);
+    listener_close(a.listener);
+    listener_close(b.listener);
+}
+
 static void status_objects_are_our_errors(void **state)
 {
     struct client_answer a;
@@ -421,6 +455,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(silence_ends_at_the_timeout, begin, end),
         cmocka_unit_test_setup_teardown(a_redirect_is_followed_once, begin, end),
         cmocka_unit_test_setup_teardown(exec_is_never_sent_twice, begin, end),
+        cmocka_unit_test_setup_teardown(who_is_lost_while_he_tells_is_said_so, begin, end),
         cmocka_unit_test(status_objects_are_our_errors),
         cmocka_unit_test(answers_byte_by_byte_and_wrong_ones),
     };
