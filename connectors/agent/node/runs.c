@@ -314,8 +314,12 @@ void run_tell(struct run *r, const struct observation *o)
 
 void run_stop(struct run *r, int signo, uint64_t grace_ms)
 {
+    uint64_t now = loop_now_ms(r->agent->loop);
+
+    if (r->stop_signo == signo && now < r->stop_at_ms && now + grace_ms >= r->stop_at_ms)
+        return; /* the same again: who saves by now may take another signal for its end */
     r->stop_signo = signo;
-    r->stop_at_ms = loop_now_ms(r->agent->loop) + grace_ms;
+    r->stop_at_ms = now + grace_ms;
     for (unsigned i = 0; i < r->n_workers; i++)
         worker_stop(&r->workers[i], signo, grace_ms);
 }
@@ -357,18 +361,17 @@ bool run_pid_is_known(int64_t pid, void *arg)
 static void orphans_reap(void *arg)
 {
     struct agent *a = arg;
-    struct runner_os *os = a->cfg.os;
 
-    if (!os->ops->orphans_reap(os, run_pid_is_known, a))
+    if (!a->cfg.os->ops->orphans_reap(a->cfg.os, run_pid_is_known, a))
         timer_start(&a->orphans, ORPHANS_EVERY_MS);
 }
 
 static void child_ended(void *arg)
 {
-    struct agent *a = arg;
+    struct timer *t = &((struct agent *)arg)->orphans;
 
-    if (!timer_active(&a->orphans)) /* the loop takes its own first, also those it forgot */
-        timer_start(&a->orphans, ORPHANS_EVERY_MS);
+    if (!timer_active(t)) /* the loop takes its own first, also those it forgot */
+        timer_start(t, ORPHANS_EVERY_MS);
 }
 
 int runs_adopt(struct agent *a, struct err *err)
@@ -523,8 +526,7 @@ struct loading {
 
 static void look(const char *name, void *arg)
 {
-    (void)name;
-    *(bool *)arg = true;
+    *(bool *)arg = name != NULL;
 }
 
 /* Its folder is made just before a shim is started: without it none ever was, and it may start now,

@@ -278,6 +278,34 @@ static void one_folder_of_both(void **state)
     assert_int_equal(finds(1).exit_code, 75);
 }
 
+/* The part that ends first has the others stopped, which save by then: a second signal would end
+ * who has let go of the first. */
+static void a_stop_that_comes_again_is_the_same(void **state)
+{
+    static struct asked again;
+    struct connector *c = A.side[0].connector;
+
+    (void)state;
+    gang(SAVES "trap 'echo stop >>$D/$U.stops.$R; touch $D/$U.stopping.$R; wait_for turn.go; "
+               "exit 75' TERM; touch $D/$U.up.$R; " STAYS);
+    begins();
+    assert_true(agent_await_file(agent_name("%s.up.0", order[0].key.uid)));
+    for (unsigned i = 0; i < 2; i++) {
+        again = (struct asked){
+            .call = {.done = over, .deadline_ms = loop_now_ms(A.loop) + PATIENCE_MS}};
+        given[0] = i ? given[0] : again;
+        c->ops->stop(c, &order[0].key, i ? 30000 : 20000, i ? &again.call : &given[0].call);
+        assert_true(agent_await_file(agent_name("%s.stopping.0", order[0].key.uid)));
+    }
+    agent_pass(300);
+    turn("go");
+    assert_true(agent_until(agent_call_done, &given[0], PATIENCE_MS));
+    assert_true(agent_until(agent_call_done, &again, PATIENCE_MS));
+    assert_string_equal(agent_file_text("%s.stops.0", order[0].key.uid), "stop\n");
+    assert_int_equal(finds(0).exit_code, 75);
+    ends();
+}
+
 /* A folder of one name need not be one folder. */
 static void a_store_that_is_not_one_is_refused(void **state)
 {
@@ -316,6 +344,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_save_is_one_of_both),
         cmocka_unit_test(old_ones_go),
         cmocka_unit_test(one_folder_of_both),
+        cmocka_unit_test(a_stop_that_comes_again_is_the_same),
         cmocka_unit_test(a_store_that_is_not_one_is_refused),
     };
 
