@@ -117,19 +117,15 @@ void driver_take_seen(struct driver *d, const struct observation *o)
 void driver_saved(struct site *t, const struct run_key *k, const struct run_checkpoint_report *c)
 {
     struct driver *d = driver_find(t->brain, k->uid);
-    struct err err;
 
     if (!t->brain->leads || !d || d->dead || strcmp(d->target, t->name) != 0 ||
         k->epoch != d->key.epoch || k->try_ != d->key.try_ || driver_estranged(d, t) ||
         (d->has_seen && d->seen.state == RUN_ENDED))
         return;
     bool same = d->seen.key.epoch == k->epoch;
-    if (same && d->seen.checkpoint.present && d->seen.checkpoint.step >= c->step)
-        return;
-    if (order_checkpoint_told(d->o, k->epoch, c, &err) < 0) {
-        checkpoint_foreign(d, &err);
-        return;
-    }
+    bool had = same && d->seen.checkpoint.present && d->seen.checkpoint.step >= c->step;
+    if (had || order_checkpoint_told(d->o, k->epoch, c, NULL) < 0)
+        return; /* of one that is not its own, its observation tells */
     if (!same)
         d->seen = (struct observation){.key = *k};
     d->seen.checkpoint = *c;
