@@ -4,6 +4,7 @@
 #include "policy/place/place_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct run {
     uint32_t lo, hi; /* members [lo, hi) of the group */
@@ -112,25 +113,22 @@ static void count_packs(const struct packing *x, enum domain_level pack, struct 
     }
 }
 
-void gang_fit(const struct table *t, uint32_t group, const struct need *n, enum domain_level pack,
-              struct arena *a, struct gang_answer *ret)
+/* Among the members with slots. */
+static void fit_members(struct packing *x, const struct need *n, enum domain_level pack,
+                        struct run *buf, struct gang_answer *ret)
 {
-    const struct group *g = &t->groups[group];
     enum domain_level widest = n->within ? n->within : LEVEL_TARGET;
-    struct packing x = {t, g, a, arena_array(a, uint32_t, g->n), arena_array(a, uint32_t, g->n)};
-    struct run *buf = arena_array(a, struct run, g->n), run = {0}, largest = {0};
+    struct run run = {0}, largest = {0};
     bool found = false;
     int level;
 
-    *ret = (struct gang_answer){.take = x.take};
-    for (uint32_t i = 0; i < g->n; i++) {
-        x.slots[i] = member_slots(t, g->m0 + i, n);
-        ret->room += x.slots[i];
-    }
+    *ret = (struct gang_answer){.take = x->take};
+    for (uint32_t i = 0; i < x->g->n; i++)
+        ret->room += x->slots[i];
     if (ret->room < n->min_workers)
         return;
     for (level = LEVEL_NODE; level <= (int)widest && !found; level++)
-        found = best_run(&x, (enum domain_level)level, n->workers, buf, &run, &ret->room_within,
+        found = best_run(x, (enum domain_level)level, n->workers, buf, &run, &ret->room_within,
                          &largest);
     ret->workers = n->workers;
     if (!found) {
@@ -142,6 +140,67 @@ void gang_fit(const struct table *t, uint32_t group, const struct need *n, enum 
         ret->workers = (uint32_t)largest.room;
     }
     ret->level = (enum domain_level)(level - 1);
-    fill(&x, run.lo, run.hi, ret->level, ret->workers);
-    count_packs(&x, pack, ret);
+    fill(x, run.lo, run.hi, ret->level, ret->workers);
+    count_packs(x, pack, ret);
+}
+
+/* Workers on the machines of several agents meet at the address of one of these (spec.agents): an
+ * agent without one has a gang alone, or none of it. Returns 0 for all that have one. */
+static uint32_t company_of(const struct packing *x, uint32_t i)
+{
+    const struct target_rec *r = &x->t->targets[x->g->target];
+    const char *name = x->t->nodes[x->t->members[x->g->m0 + i].node].doc->metadata->name;
+    size_t n = strlen(r->name);
+
+    if (strncmp(name, r->name, n) != 0 || name[n] != '.')
+        return 0;
+    for (uint32_t k = 0; k < r->spec->n_agents; k++) {
+        const struct target_agent *a = &r->spec->agents[k];
+        size_t len = strlen(a->name);
+        if (strncmp(name + n + 1, a->name, len) == 0 && name[n + 1 + len] == '.')
+            return a->address && *a->address ? 0 : k + 1;
+    }
+    return 0;
+}
+
+static uint32_t companies(const struct packing *x)
+{
+    const struct target_rec *r = &x->t->targets[x->g->target];
+    uint32_t most = 0;
+
+    for (uint32_t k = 0; r->obj && k < r->spec->n_agents; k++)
+        most = r->spec->agents[k].address && *r->spec->agents[k].address ? most : k + 1;
+    return most + 1;
+}
+
+void gang_fit(const struct table *t, uint32_t group, const struct need *n, enum domain_level pack,
+              struct arena *a, struct gang_answer *ret)
+{
+    const struct group *g = &t->groups[group];
+    struct packing x = {t, g, a, arena_array(a, uint32_t, g->n), arena_array(a, uint32_t, g->n)};
+    struct run *buf = arena_array(a, struct run, g->n);
+    uint32_t *all = x.slots, n_companies = companies(&x);
+    int64_t room = 0;
+
+    for (uint32_t i = 0; i < g->n; i++) {
+        all[i] = member_slots(t, g->m0 + i, n);
+        room += all[i];
+    }
+    if (n_companies == 1) {
+        fit_members(&x, n, pack, buf, ret);
+        return;
+    }
+    *ret = (struct gang_answer){.take = x.take};
+    x.slots = arena_array(a, uint32_t, g->n);
+    for (uint32_t c = 0; c < n_companies; c++) {
+        struct gang_answer one;
+        x.take = arena_array(a, uint32_t, g->n);
+        for (uint32_t i = 0; i < g->n; i++)
+            x.slots[i] = company_of(&x, i) == c ? all[i] : 0;
+        fit_members(&x, n, pack, buf, &one);
+        bool tighter = one.workers ? one.level < ret->level : one.room > ret->room;
+        if (one.workers > ret->workers || (one.workers == ret->workers && tighter))
+            *ret = one;
+    }
+    ret->apart = !ret->workers && room >= n->min_workers;
 }

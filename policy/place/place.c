@@ -263,6 +263,8 @@ static bool fit_row(struct place *pl, struct row *r)
     if (r->gang.room == 0)
         return misfit_single(pl, r);
     r->nodes = g->n;
+    if (r->gang.apart)
+        return explain_misfit(pl, r, REASON_AGENTS, r->gang.room, n->workers);
     room = n->within ? r->gang.room_within : r->gang.room;
     if (pl->ranks && room >= pl->least && room < pl->ranks)
         return explain_misfit(pl, r, REASON_CHECKPOINT_RANKS, room, pl->ranks);

@@ -144,6 +144,7 @@ struct gang_answer {
     uint32_t *take;
     uint32_t packs; /* domains of the level `pack` in use */
     uint32_t first; /* first member in use */
+    bool apart;     /* there would be room, on machines of agents that have no address */
 };
 void gang_fit(const struct table *t, uint32_t group, const struct need *n, enum domain_level pack,
               struct arena *a, struct gang_answer *ret);

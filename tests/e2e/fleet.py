@@ -258,7 +258,7 @@ def gang_half_taken(p):
 def gang_without_address(p):
     p.apply(target("yard", agents=[{"name": "a"}, {"name": "b"}]))
     gang(p, "nowhere")
-    s = wait_for("the gang to be refused", lambda: "has no address" in (s := p.status("nowhere")).get("message", "") and s, 40)
+    s = wait_for("the gang to be refused", lambda: "has no address" in (s := p.status("nowhere")).get("message", "") + p.cli("explain", "nowhere", check=False).stdout and p.status("nowhere"), 40)
     p.check("a gang whose ranks could not meet is refused with a sentence, before it starts", not told(p, "nowhere"), s["message"])
     p.cli("delete", "workload", "nowhere")
 

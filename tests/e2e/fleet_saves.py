@@ -282,7 +282,7 @@ def not_one_store(p):
     s = wait_for("it to be refused", lambda: "is not one store" in (s := p.status("split")).get("message", "") and s, 60)
     p.check("nothing of it has started", not p.told("split"), s["message"])
     told = wait_for("explain to say why, and when it is asked again", lambda: "not asked again before" in (t := p.cli("explain", "split", check=False).stdout) and t, 60)
-    p.check("explain says so", "is not one store" in told, told[-400:])
+    p.check("explain says by whom", "it denied this workload" in told and "is not" in told, told[-400:])
     p.cli("delete", "workload", "split")
 
 

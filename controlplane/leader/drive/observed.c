@@ -122,12 +122,11 @@ void driver_saved(struct site *t, const struct run_key *k, const struct run_chec
         k->epoch != d->key.epoch || k->try_ != d->key.try_ || driver_estranged(d, t) ||
         (d->has_seen && d->seen.state == RUN_ENDED))
         return;
-    bool same = d->seen.key.epoch == k->epoch;
-    bool had = same && d->seen.checkpoint.present && d->seen.checkpoint.step >= c->step;
-    if (had || order_checkpoint_told(d->o, k->epoch, c, NULL) < 0)
+    bool same = d->seen.key.epoch == k->epoch, present = same && d->seen.checkpoint.present;
+    if ((present && d->seen.checkpoint.step >= c->step) ||
+        order_checkpoint_told(d->o, k->epoch, c, NULL) < 0)
         return; /* of one that is not its own, its observation tells */
-    if (!same)
-        d->seen = (struct observation){.key = *k};
+    d->seen = same ? d->seen : (struct observation){.key = *k};
     d->seen.checkpoint = *c;
     driver_tick(d);
 }

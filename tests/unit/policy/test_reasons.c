@@ -101,6 +101,7 @@ static const struct reason_case cases[REASON_NR] = {
                                  true, "checkpoint.reshard",
                                  ", checkpoint: {path: /c, digest: 'sha256:0', ranks: 2}"},
     [REASON_TOPOLOGY] = {.answer = ROOM},
+    [REASON_AGENTS] = {.answer = ROOM}, /* unit/policy/place/agents */
     [REASON_QUOTA_GUARANTEED] = {QUOTA,
                                  "kind: Queue\nmetadata: {name: q}\nspec: {namespaces: [dev]}\n"
                                  "---\nkind: Queue\nmetadata: {name: r}\nspec: {namespaces: [ops], "
