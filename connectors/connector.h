@@ -181,6 +181,13 @@ struct notice {
  * once, ahead of all data, and of the end exactly once, last. A stream that is not open by its
  * deadline ends with E_TIMEOUT. exec_close() ends it at any time, before it is open, too; the sink
  * hears no more. */
+struct log_at { /* where in the output of its program a log is; bytes count from the first ever */
+    uint64_t from;  /* the byte that comes next: all data up to here stands before it */
+    bool gap;       /* what stands between the last one and this went before it could be read */
+    bool front;     /* the first one: more was wanted, and it had gone from the front of the log */
+    int64_t lines;  /* likewise: that are there, of those that were asked for from the end */
+    int64_t try_;   /* of the run */
+};
 struct log_sink {
     void (*opened)(void *arg);                                /* the target has it; may be NULL */
     void (*data)(int fd, const void *p, size_t n, void *arg); /* fd 1 or 2 */
@@ -189,6 +196,9 @@ struct log_sink {
     void *arg;
     /* forward(): no more data comes, and input is still taken; may be NULL */
     void (*eof)(void *arg);
+    /* logs(): once it is open, and again behind data; may be NULL. Never called: it is of an older
+     * version, which cannot tell. */
+    void (*at)(const struct log_at *at, void *arg);
 };
 /* They take a key with try 0 for the newest try of that epoch. deadline_ms: the loop_now_ms by
  * which it is open; 0: any time. What a target cannot do it refuses (E_NOTIMPL). */
@@ -202,6 +212,9 @@ struct log_request {
      * target's clock (UTC ms). 0: no such limit; only one of them is set. */
     int64_t since_span_ms, since_ms;
     uint64_t deadline_ms;
+    /* It goes on from that byte, instead of those three; mid: that is amid a line. */
+    bool resumes, mid;
+    uint64_t from;
 };
 #define EXEC_SIZE_MAX 4096 /* rows or columns; more counts as this (wire.def refuses it) */
 struct exec_size {         /* of a terminal; 0: not known */

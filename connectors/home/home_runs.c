@@ -344,7 +344,7 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
     checkpoint_settle(&x->report.cut);
     x->logs = a->hello->logs;
     x->execs = a->hello->execs;
-    x->keeps = a->hello->keeps;
+    x->keeps = x->streams.places = a->hello->keeps;
     x->streams.to = a->stream;
     x->heard_ms = loop_now_ms(h->loop);
     x->looks = 0;

@@ -112,6 +112,10 @@ struct kept_request {
     int64_t rank;
     int64_t tail_lines; /* -1: all */
     int64_t since_ms;   /* UTC; 0: all */
+    uint64_t before;    /* tail_lines are counted ahead of this byte, which is amid the next one */
+    bool resumes, mid;  /* it goes on from that byte, instead; mid: which is amid a line */
+    uint64_t from;
+    uint64_t stop; /* it stops at a gap behind which only what follows this byte is; 0: at none */
     bool timestamps;
     struct checkpoint_progress *progress; /* NULL, or it may cancel any call */
 };
@@ -124,6 +128,10 @@ int kept_open(const struct kept_request *q, struct kept_reader **ret, struct err
 int kept_next(struct kept_reader *r, struct buf *out, bool *ret_more, struct err *err) MUST_CHECK;
 /* Looks for what has come since. */
 int kept_again(struct kept_reader *r, struct err *err) MUST_CHECK;
+/* The byte behind all that was read; *ret_mid: a line had begun before it. */
+uint64_t kept_at(const struct kept_reader *r, bool *ret_mid);
+bool kept_go_on(struct kept_reader *r); /* it had stopped, and stops at no gap any more */
+int64_t kept_try(const struct kept_reader *r); /* that it reads */
 /* The last piece was read, or will be: nothing more comes. */
 bool kept_complete(const struct kept_reader *r);
 /* A line that says that the rest is missing, as far as it is known. */

@@ -19,6 +19,7 @@ struct kept_reader {
     size_t n, room, next;
     bool full; /* more pieces than any writer leaves */
     uint64_t expected, skip_to; /* the next byte; what stands before it is not wanted */
+    uint64_t newest;            /* piece that was read */
     bool begun, begins, skips;  /* at the beginning of a line; up to the next one none is wanted */
     bool last;
     int64_t ended_ms; /* when the newest text had come; 0: there is none */
@@ -115,8 +116,9 @@ static int64_t last_ms(const struct kept_piece *p)
 /* Goes back from the end, until enough lines are behind. */
 static int tail_find(struct kept_reader *r, struct err *err)
 {
-    int64_t lines = 0;
-    bool behind = false; /* of what was looked at a byte stands behind */
+    const uint64_t before = r->q.before;
+    int64_t lines = before ? -1 : 0; /* the one that it is amid of is none of them */
+    bool behind = before > 0;        /* of what was looked at a byte stands behind */
 
     for (size_t i = r->n; i-- > 0;) {
         int rc = piece_get(r, i, err);
@@ -124,7 +126,10 @@ static int tail_find(struct kept_reader *r, struct err *err)
             continue;
         if (rc < 0)
             return rc;
-        for (size_t k = r->text.n; k-- > 0;) {
+        size_t n = r->text.n;
+        if (before && r->at[i] + n > before)
+            n = before > r->at[i] ? (size_t)(before - r->at[i]) : 0;
+        for (size_t k = n; k-- > 0;) {
             if (r->text.p[k] == '\n' && behind && ++lines >= r->q.tail_lines) {
                 r->skip_to = r->at[i] + k + 1;
                 r->next = i;
@@ -167,14 +172,35 @@ static int since_find(struct kept_reader *r, struct err *err)
     return 0;
 }
 
+/* To the newest piece that may have the next byte. */
+static void reader_seek(struct kept_reader *r)
+{
+    r->next = 0;
+    while (r->next + 1 < r->n && r->at[r->next + 1] <= r->expected)
+        r->next++;
+}
+
+/* What stands before that byte was told by somebody else. */
+static void resume(struct kept_reader *r)
+{
+    r->begun = true;
+    r->begins = !r->q.mid;
+    r->expected = r->skip_to = r->q.from;
+    reader_seek(r);
+}
+
 /* Nothing is missing ahead of what is wanted. */
 static int reader_begin(struct kept_reader *r, struct err *err)
 {
     int rc = 0;
 
-    if (r->q.tail_lines == 0)
+    if (r->q.resumes) {
+        resume(r);
+        return 0;
+    }
+    if (r->q.tail_lines == 0 && !r->q.before)
         r->next = r->n;
-    else if (r->q.tail_lines > 0)
+    else if (r->q.tail_lines >= 0)
         rc = tail_find(r, err);
     if (rc == 0 && r->q.since_ms > 0)
         rc = since_find(r, err);
@@ -206,6 +232,7 @@ int kept_open(const struct kept_request *q, struct kept_reader **ret, struct err
     int rc = store_open(&at, q->progress, &r->store, err);
     if (rc == 0 && !q->try_)
         rc = store_list(r->store, "", try_look, &w, err);
+    r->q.try_ = w.try_;
     kept_try_name(w.epoch, w.try_, name);
     (void)snprintf(r->folder, sizeof r->folder, "%s/%" PRId64, name, q->rank);
     if (rc == 0)
@@ -266,10 +293,26 @@ static void take(struct kept_reader *r, struct buf *out)
     }
 }
 
+/* Somebody else has some of what is missing here. */
+static bool stops(const struct kept_reader *r)
+{
+    uint64_t at = r->at[r->next];
+
+    return r->q.stop && (r->begun || r->expected == 0) && at > r->expected && at > r->q.stop;
+}
+
+bool kept_go_on(struct kept_reader *r)
+{
+    bool stopped = r->next < r->n && stops(r);
+
+    r->q.stop = 0;
+    return stopped;
+}
+
 int kept_next(struct kept_reader *r, struct buf *out, bool *ret_more, struct err *err)
 {
     *ret_more = false;
-    if (r->next >= r->n)
+    if (r->next >= r->n || stops(r))
         return 0;
     int rc = piece_get(r, r->next, err);
     if (rc < 0 && !is_lost(rc))
@@ -289,7 +332,7 @@ int kept_next(struct kept_reader *r, struct buf *out, bool *ret_more, struct err
             r->ended_ms = last_ms(r->piece);
     }
     r->begun = true;
-    r->next++;
+    r->newest = r->at[r->next++];
     *ret_more = r->next < r->n;
     return out->failed ? err_set(err, E_INTERNAL, "a piece of a log is longer than it may be") : 0;
 }
@@ -298,10 +341,23 @@ int kept_again(struct kept_reader *r, struct err *err)
 {
     int rc = pieces_list(r, err);
 
-    r->next = 0;
-    while (rc == 0 && r->next < r->n && r->at[r->next] < r->expected)
-        r->next++;
-    return rc;
+    if (rc < 0)
+        return rc;
+    reader_seek(r);
+    if (r->next < r->n && r->at[r->next] < r->expected && r->at[r->next] == r->newest)
+        r->next++; /* it was read */
+    return 0;
+}
+
+uint64_t kept_at(const struct kept_reader *r, bool *ret_mid)
+{
+    *ret_mid = !r->begins;
+    return r->expected;
+}
+
+int64_t kept_try(const struct kept_reader *r)
+{
+    return r->q.try_;
 }
 
 bool kept_complete(const struct kept_reader *r)

@@ -61,7 +61,7 @@ static bool marks_read(const struct output *o, bool all, struct buf *b, struct m
 
 /* ---- where to begin ---- */
 /* Where the last n lines begin: one pass to count, one to skip. */
-static uint64_t tail_at(const struct output *o, int64_t lines)
+static uint64_t tail_at(struct output *o, int64_t lines)
 {
     uint64_t offset = 0;
     int64_t total = 0, skip;
@@ -87,6 +87,7 @@ static uint64_t tail_at(const struct output *o, int64_t lines)
             offset += b.n;
         }
         total += pass == 0 && last != '\n';
+        o->lines = total;
     }
     return offset;
 }
@@ -99,6 +100,14 @@ static uint64_t since_at(const struct marks *m, int64_t ms)
     for (size_t i = 0; i < m->n && mark_ms(m, i) < ms; i++)
         at = mark_offset(m, i);
     return at > m->base ? at - m->base : 0;
+}
+
+static void resume(struct output *o, const struct output_request *q)
+{
+    if (q->from >= o->base) {
+        o->offset = q->from - o->base;
+        o->begins = !q->mid;
+    }
 }
 
 int output_open(struct output *o, struct loop *l, const char *path, const struct output_request *q,
@@ -116,7 +125,11 @@ int output_open(struct output *o, struct loop *l, const char *path, const struct
     str_copy(o->path, sizeof o->path, path);
     o->times = marks_read(o, since, &b, &m);
     o->base = m.base;
-    o->offset = tail_at(o, q->tail_lines);
+    if (q->resumes)
+        resume(o, q);
+    else
+        o->offset = tail_at(o, q->tail_lines);
+    o->front = o->base > 0 && o->offset == 0 && !q->resumes;
     if (!since && !q->timestamps)
         return 0;
     if (!o->times && file_read_at(l, path, 0, 1, &before, err) == 0 && before.n > 0)
@@ -129,6 +142,7 @@ int output_open(struct output *o, struct loop *l, const char *path, const struct
     if (at <= o->offset)
         return 0;
     o->offset = at;
+    o->front = false;
     buf_reset(&before);
     o->skips = file_read_at(l, path, at - 1, 1, &before, NULL) == 0 && before.n == 1 &&
                before.p[0] != '\n'; /* in the middle of a line that had begun before */
@@ -187,6 +201,7 @@ static void base_follow(struct output *o, const struct marks *m)
     uint64_t gone = m->base > o->base ? m->base - o->base : 0;
 
     if (gone > o->offset) { /* what comes next is not what followed */
+        o->missed += gone - o->offset;
         o->offset = 0;
         o->begins = true;
     } else {
@@ -209,6 +224,7 @@ int output_next(struct output *o, int64_t now_ms, struct buf *b, bool *ret_again
         return 0;
     if (o->times)
         base_follow(o, &m);
+    o->came = o->base + o->offset;
     int rc = file_read_at(o->loop, o->path, o->offset, o->timestamps ? PIECE_TIMED : OUTPUT_PIECE,
                           &text, err);
     if (rc < 0 && rc != E_NOTFOUND)

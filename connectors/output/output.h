@@ -27,6 +27,8 @@ struct output_request {
     int64_t tail_lines; /* -1: all */
     bool timestamps;
     int64_t since_span_ms, since_ms; /* 0: all; as struct log_request */
+    bool resumes, mid;               /* it goes on from that byte; mid: which is amid a line */
+    uint64_t from;
 };
 struct output { /* plain; nothing to free */
     struct loop *loop;
@@ -35,6 +37,10 @@ struct output { /* plain; nothing to free */
     bool timestamps, times;
     bool begins, skips; /* at the beginning of a line; up to the next one nothing is wanted */
     unsigned moving;    /* looks in a row at which it was being rewritten */
+    bool front;         /* more was wanted than what it begins with, and had gone */
+    int64_t lines;      /* in the file, where the last ones were wanted */
+    uint64_t came;      /* of what output_next added last: number of the first byte, */
+    uint64_t missed;    /* ahead of which so many went unread; the reader sets it to 0 */
 };
 /* E_NOTIMPL: times are wanted, and its runner, of an older version, kept none. A file that is not
  * there yet is empty. */

@@ -152,10 +152,21 @@ static void end_came(struct exec_session *s, const struct frame *f)
     session_end(s, code, err.code ? &err : NULL);
 }
 
+static void at_came(struct exec_session *s, const struct frame *f)
+{
+    struct wire_at *at = NULL;
+    AUTO_ARENA m = arena_create(0);
+
+    if (!s->opened || !s->sink.at || wire_read(wire_at, f->body, m, &at, NULL) < 0)
+        return;
+    const struct log_at told = {at->from, at->gap, at->front, at->lines, at->try_};
+    s->sink.at(&told, s->sink.arg); /* which may close it */
+}
+
 bool asked_is_frame(uint8_t type)
 {
     return type == SF_DATA || type == SF_END || type == SF_PAUSE || type == SF_OPENED ||
-           type == SF_EOF;
+           type == SF_EOF || type == SF_AT;
 }
 
 void asked_frame(struct asked_streams *v, const struct frame *f)
@@ -176,6 +187,8 @@ void asked_frame(struct asked_streams *v, const struct frame *f)
         s->eof = true;
         if (s->sink.eof)
             s->sink.eof(s->sink.arg);
+    } else if (f->type == SF_AT) {
+        at_came(s, f);
     } else if (f->type == SF_END) {
         end_came(s, f);
     }
@@ -235,8 +248,15 @@ int asked_logs(struct asked_streams *v, uint64_t id, const struct run_key *k,
                           .tail = rq->tail_lines,
                           .timestamps = rq->timestamps,
                           .since_span_ms = rq->since_span_ms,
-                          .since_ms = rq->since_ms};
+                          .since_ms = rq->since_ms,
+                          .places = v->places && sink->at,
+                          .resumes = rq->resumes,
+                          .from = rq->from,
+                          .mid = rq->mid};
 
+    if (rq->resumes && !v->places)
+        return err_set(err, E_NOTIMPL, "%s is of a version that does not tell where a log is",
+                       v->who);
     return asked_open(v, SF_LOGS, id, &q, rq->deadline_ms, sink, ret, err);
 }
 

@@ -50,6 +50,13 @@ bool served_crowded(const struct served *s)
 }
 
 /* ---- logs ---- */
+static void logs_at(struct served *s, struct wire_at at)
+{
+    if (s->streams->to)
+        wire_tell(s->streams->to, SF_AT, s->id, wire_at, &at);
+    s->told_at = at.from;
+}
+
 static void logs_tick(void *arg)
 {
     struct served *s = arg;
@@ -73,9 +80,14 @@ static void logs_tick(void *arg)
         served_end(s, 1, &err);
         return;
     }
+    if (s->places && s->output.missed)
+        logs_at(s, (struct wire_at){.from = s->output.came, .gap = true});
+    s->output.missed = 0;
     for (size_t at = 0; at < b.n; at += SERVED_FRAME)
         frame_send(s->streams->to, SF_DATA, 1, s->id, b.p + at,
                    b.n - at < SERVED_FRAME ? b.n - at : SERVED_FRAME);
+    if (s->places && s->output.base + s->output.offset != s->told_at)
+        logs_at(s, (struct wire_at){.from = s->output.base + s->output.offset});
     if (again)
         timer_start(&s->tick, b.n > 0 ? 0 : SERVED_AGAIN_MS);
     else if (!s->follow || state == LOG_WHOLE)
@@ -90,7 +102,10 @@ static int logs_open(struct served *s, struct wire_open *q, struct err *err)
     const struct output_request wanted = {.tail_lines = q->tail,
                                           .timestamps = q->timestamps,
                                           .since_span_ms = q->since_span_ms,
-                                          .since_ms = q->since_ms};
+                                          .since_ms = q->since_ms,
+                                          .resumes = q->resumes,
+                                          .mid = q->mid,
+                                          .from = q->from};
     char path[4096];
     int rc = cfg->ops->logs(cfg->arg, q, path, err);
 
@@ -103,6 +118,12 @@ static int logs_open(struct served *s, struct wire_open *q, struct err *err)
     timer_init(&s->tick, cfg->loop, logs_tick, s);
     timer_start(&s->tick, 0);
     served_opened(s);
+    s->places = q->places;
+    if (q->places)
+        logs_at(s, (struct wire_at){.from = s->output.base + s->output.offset,
+                                    .front = s->output.front,
+                                    .lines = s->output.lines,
+                                    .try_ = s->key.try_});
     return 0;
 }
 

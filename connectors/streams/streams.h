@@ -19,6 +19,7 @@ struct asked_streams { /* embedded by its owner, who sets these */
     struct stream *to; /* the session; NULL: there is none, and no streams */
     char who[300];     /* the other side, for sentences: "agent a" */
     bool opens;        /* it tells when a stream is open */
+    bool places;       /* and where a log is */
     size_t input_max;  /* that may wait on the session before callers do */
     /* its own */
     struct list all;

@@ -29,7 +29,8 @@ struct served { /* an open stream */
     struct timer tick;
     /* logs */
     struct run_key key;
-    bool follow;
+    bool follow, places; /* places: the hub hears where it is, which it was told last: */
+    uint64_t told_at;
     struct output output; /* of KEEP the path in it alone */
     /* a piece of it for a store */
     bool keeps;

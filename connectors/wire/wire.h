@@ -130,7 +130,8 @@ enum stream_frame {
     SF_EOF = 50,
     /* hub: wire_open: a piece of the log for a store (connectors/kept), when there is enough of it.
      * It begins paused: OPENED says that the piece is there, and the hub lets it come. */
-    SF_KEEP = 51
+    SF_KEEP = 51,
+    SF_AT = 52 /* runner or agent: wire_at: where a LOGS is, if it was asked to tell */
 };
 
 /* Called after reading: a checkpoint that names no cut in a store is not present. */

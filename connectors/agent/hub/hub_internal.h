@@ -42,6 +42,7 @@ struct hub_session {  /* an agent that has dialed in: the present one, or a gues
     bool keeps; /* it understands orders with `logBase` */
     bool spans; /* and orders of part of a gang, */
     bool gathers; /* also of one that saves */
+    bool places; /* it tells where logs are */
 };
 struct hub {
     struct connector base;       /* must be first */

@@ -130,6 +130,7 @@ static void session_take(struct hub_session *x)
     h->session = x;
     h->stream = h->streams.to = x->stream;
     h->streams.opens = x->opens;
+    h->streams.places = x->places;
     h->hello = true;
     str_copy(h->expected, sizeof h->expected, x->state);
     (void)snprintf(h->id, sizeof h->id, "%.40s", hello->session);
@@ -222,6 +223,7 @@ static void guest_hello(struct hub_session *x, struct wire_hello *hello, struct 
     x->keeps = hello->keeps;
     x->spans = hello->spans;
     x->gathers = hello->gathers;
+    x->places = hello->places;
     x->hello = hello;
     x->mem = mem;
     x->asked_ms = now;

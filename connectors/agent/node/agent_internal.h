@@ -423,7 +423,8 @@ const char *worker_gpus(const struct worker *w, struct arena *m); /* "0,3" */
 /* What agents of this version tell of themselves, as members of a wire_hello. */
 #define AGENT_KNOWS                                                                                \
     .reshards = true, .shares = true, .opens = true, .notices = true, .terminals = true,           \
-    .forwards = true, .times = true, .keeps = true, .spans = true, .gathers = true
+    .forwards = true, .times = true, .keeps = true, .spans = true, .gathers = true,              \
+    .places = true
 void session_start(struct agent *a);
 void session_stop(struct agent *a);
 /* requests.c: handles a frame of the server that concerns no stream. */

@@ -250,13 +250,13 @@ void logs_init(struct run *r)
                                         .base = o->log_base,
                                         .env = env,
                                         .roots = store_roots_of(r->agent, o->log_base),
-                                        .rank = i,
+                                        .rank = r->workers[i].rank,
                                         .max_bytes = (o->log_max ? o->log_max : KEPT_MAX_DEFAULT) /
-                                                     r->n_workers,
+                                                     order_world(o),
                                         .begin = logs_begin,
                                         .settled = logs_come,
                                         .arg = r};
-        worker_log_path(r, i, path);
+        worker_log_path(r, r->workers[i].rank, path);
         r->workers[i].kept = kept_writer_create(&cfg);
     }
 }

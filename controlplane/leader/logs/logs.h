@@ -28,9 +28,22 @@ int logs_place(struct brain *b, const struct object *workload, const struct run_
 bool kept_view_possible(const struct object *workload);
 /* Reads that. The sink hears of it as of connector_ops.logs, from the loop's next turn on. */
 struct kept_view;
+struct kept_join { /* with what its target itself can tell (site/exec.c) */
+    int64_t try_;  /* 0: the newest of which anything is kept */
+    uint64_t before; /* as of struct kept_request, and so are the next ones */
+    int64_t tail_lines;
+    bool resumes, mid;
+    uint64_t from;
+    uint64_t stop;
+    void (*told)(uint64_t at, bool mid, void *arg); /* all up to that byte */
+    /* All that is kept now was told, and that is not all; or there is a gap, and it was to stop at
+     * it. True: whoever asked goes on by himself, and the view is gone. */
+    bool (*rest)(int64_t try_, void *arg);
+    void *arg;
+};
 int kept_view_open(struct brain *b, const struct object *workload, const struct api_exec *e,
-                   const struct log_sink *sink, struct kept_view **ret,
-                   struct err *err) MUST_CHECK;
+                   const struct kept_join *join, const struct log_sink *sink,
+                   struct kept_view **ret, struct err *err) MUST_CHECK;
 void kept_view_close(struct kept_view *v); /* the sink hears no more */
 void kept_views_drop(struct brain *b);     /* the leadership is over */
 

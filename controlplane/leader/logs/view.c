@@ -27,6 +27,7 @@ struct kept_view {
     int64_t epoch;
     bool follow;
     struct log_sink sink;
+    struct kept_join join;
     struct timer tick;
     enum step step;
     bool running, busy, closed; /* running: on a thread; busy: that, or its sink is told */
@@ -215,6 +216,15 @@ static void view_rest(struct kept_view *v)
         view_end(v, NULL);
         return;
     }
+    if (v->join.rest(kept_try(v->reader), v->join.arg)) {
+        v->closed = true;
+        return;
+    }
+    if (kept_go_on(v->reader)) {
+        v->step = NEXT;
+        timer_start(&v->tick, 0);
+        return;
+    }
     if (v->follow && live) {
         v->step = AGAIN;
         timer_start(&v->tick, AGAIN_MS);
@@ -244,6 +254,10 @@ static void view_news(struct kept_view *v)
     if (v->closed)
         return;
     buf_reset(&v->text);
+    bool mid = false;
+    uint64_t at = kept_at(v->reader, &mid);
+    if (v->step == NEXT)
+        v->join.told(at, mid, v->join.arg);
     if (v->step == NEXT && !v->more) {
         view_rest(v);
         return;
@@ -281,7 +295,8 @@ static void view_tick(void *arg)
 }
 
 int kept_view_open(struct brain *b, const struct object *workload, const struct api_exec *e,
-                   const struct log_sink *sink, struct kept_view **ret, struct err *err)
+                   const struct kept_join *join, const struct log_sink *sink,
+                   struct kept_view **ret, struct err *err)
 {
     const struct workload_status *s = object_as(workload, workload)->status;
     const struct target_logs *logs = logs_of(s);
@@ -307,12 +322,20 @@ int kept_view_open(struct brain *b, const struct object *workload, const struct 
     v->epoch = s->epoch;
     v->follow = e->follow;
     v->sink = *sink;
+    v->join = *join;
     v->q.base = arena_strdup(v->a, base);
     v->q.epoch = s->epoch;
     v->q.rank = e->rank;
-    v->q.tail_lines = e->tail_lines;
+    v->q.try_ = join->try_;
+    v->q.tail_lines = join->tail_lines;
+    v->q.before = join->before;
+    v->q.resumes = join->resumes;
+    v->q.mid = join->mid;
+    v->q.from = join->from;
+    v->q.stop = join->stop;
     v->q.timestamps = e->timestamps;
-    v->q.since_ms = e->since_span_ms ? core_time_ms(b->cfg.core) - e->since_span_ms : e->since_ms;
+    v->q.since_ms = join->resumes     ? 0
+                    : e->since_span_ms ? core_time_ms(b->cfg.core) - e->since_span_ms : e->since_ms;
     v->q.progress = &v->progress;
     buf_init(&v->text, KEPT_ROOM);
     timer_init(&v->tick, b->loop, view_tick, v);

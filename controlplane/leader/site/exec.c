@@ -1,12 +1,24 @@
 /* Logs, exec and forwarded ports: from the API's backend table to the connector of the run. Only
- * the leader has connectors. Logs that the target does not have (any more), or does not open, are
- * read from the store that they went to (logs/). */
+ * the leader has connectors.
+ *
+ * Logs that go to a store (logs/) are one text out of two places: the target has the newest, the
+ * store what the target has no more, or all of it when the machine is gone. Which byte comes next
+ * is known at any time, so that either goes on where the other one ends:
+ *
+ *   LIVE ──(it began behind what was wanted; text went before it was read; it is lost)──► STORE
+ *   STORE ──(all that is kept was told, and there is more)──► LIVE
+ *
+ * Where neither has the next byte a line says how much is missing. */
 #include "controlplane/leader/logs/logs.h"
 #include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define OPEN_MS 20000 /* for a target to open a stream */
+#define BATCH_MAX ((size_t)4 << 20) /* bytes of a log between two tellings of where it is */
+#define LOOKS_MAX 2   /* into the store for the same byte, before it is missing */
+#define LIVE_AGAIN_MS 5000
 
 struct brain_session {
     struct connector *connector; /* NULL: `view` has it */
@@ -18,19 +30,35 @@ struct brain_session {
     struct brain *brain;
     bool kept;        /* it asks for logs that go to a store, */
     struct api_exec asked; /* in these words; texts are below */
-    char ns[64], workload[256];
+    char ns[64], workload[256], target[256];
+    /* of logs whose place is told */
+    struct run_key key;
+    bool placed, mid;  /* placed: the next byte is known; mid: it is amid a line */
+    uint64_t at;       /* the next byte */
+    struct buf batch;  /* of the target, before it is told up to where it goes */
+    uint64_t ahead; /* where the target's part begins, while the store is asked for the rest */
+    uint64_t looked_at; /* byte for which the store was asked last, so often */
+    unsigned looks;
+    uint64_t failed_ms; /* loop time at which the target could not go on; 0: never */
 };
 
 static void on_end(int exit_code, const struct err *err, void *arg);
 
+static void on_at(const struct log_at *at, void *arg);
+
 static void session_free(void *arg)
 {
-    mem_free(arg);
+    struct brain_session *s = arg;
+
+    buf_fini(&s->batch);
+    mem_free(s);
 }
 static void on_opened(void *arg)
 {
     struct brain_session *s = arg;
 
+    if (s->opened) /* by the one place, and now by the other */
+        return;
     s->opened = true;
     if (!s->closed && s->sink.opened)
         s->sink.opened(s->sink.arg);
@@ -39,7 +67,11 @@ static void on_data(int fd, const void *p, size_t n, void *arg)
 {
     struct brain_session *s = arg;
 
-    if (!s->closed)
+    if (s->closed)
+        return;
+    if (s->placed && s->connector && s->batch.n + n <= BATCH_MAX)
+        buf_add(&s->batch, p, n);
+    else
         s->sink.data(fd, p, n, s->sink.arg);
 }
 static void on_eof(void *arg)
@@ -62,33 +94,206 @@ static struct log_sink sink_of(struct brain_session *s)
                              .end = on_end,
                              .full = on_full,
                              .eof = on_eof,
+                             .at = s->asked.argv || s->asked.port ? NULL : on_at,
                              .arg = s};
 }
 
-/* The target has nothing to show, or cannot be asked: its store may have it. */
-static bool kept_instead(struct brain_session *s, int code)
+/* ---- logs out of two places ---- */
+static void note(struct brain_session *s, uint64_t missing, const char *why)
+{
+    char text[320];
+    int n = snprintf(text, sizeof text,
+                     "%s[hanse: %llu bytes are missing here: %.200s]\n", s->mid ? "\n" : "",
+                     (unsigned long long)missing, why);
+
+    s->mid = false;
+    s->sink.data(1, text, (size_t)n, s->sink.arg);
+}
+
+static void batch_pass(struct brain_session *s)
+{
+    if (s->batch.n == 0)
+        return;
+    s->mid = s->batch.p[s->batch.n - 1] != '\n';
+    s->sink.data(1, s->batch.p, s->batch.n, s->sink.arg);
+    buf_reset(&s->batch);
+}
+
+static bool on_rest(int64_t try_, void *arg);
+static void on_told(uint64_t at, bool mid, void *arg);
+
+/* Reads on in the store; false: it cannot be asked. The session that there was is over. */
+static bool store_open(struct brain_session *s, struct kept_join join)
 {
     const struct log_sink ls = sink_of(s);
     const struct object *o = NULL;
 
-    if (!s->kept || (code != E_NOTFOUND && code != E_UNAVAIL && code != E_CONNECT &&
-                     code != E_TIMEOUT && code != E_NOTIMPL))
-        return false;
-    s->kept = false;
+    buf_reset(&s->batch);
+    s->connector = NULL;
+    join.stop = s->ahead;
+    join.told = on_told;
+    join.rest = on_rest;
+    join.arg = s;
     if (s->brain->leads)
         o = root_get(s->brain->root, KIND_WORKLOAD, s->ns, s->workload);
-    if (!o || !kept_view_possible(o) ||
-        kept_view_open(s->brain, o, &s->asked, &ls, &s->view, NULL) < 0)
+    return o && !strcmp(o->meta->uid, s->key.uid) && kept_view_possible(o) &&
+           kept_view_open(s->brain, o, &s->asked, &join, &ls, &s->view, NULL) == 0;
+}
+
+static bool store_resume(struct brain_session *s)
+{
+    const struct kept_join join = {
+        .try_ = s->key.try_, .tail_lines = -1, .resumes = true, .from = s->at, .mid = s->mid};
+
+    s->looks = s->looks && s->looked_at == s->at ? s->looks + 1 : 1;
+    s->looked_at = s->at;
+    return store_open(s, join);
+}
+
+/* Goes on at the target from the byte that comes next; false: it cannot be asked now. */
+static bool live_resume(struct brain_session *s)
+{
+    const struct log_sink ls = sink_of(s);
+    const struct site *t = site_find(s->brain, s->target);
+    struct log_request rq = {.rank = s->asked.rank,
+                             .follow = s->asked.follow,
+                             .tail_lines = -1,
+                             .timestamps = s->asked.timestamps,
+                             .deadline_ms = loop_now_ms(s->loop) + OPEN_MS,
+                             .resumes = true,
+                             .mid = s->mid,
+                             .from = s->at};
+    uint64_t now = loop_now_ms(s->loop);
+
+    if (!s->brain->leads || !t || !t->connector || !t->reachable || !t->connector->ops->logs ||
+        (s->failed_ms && now - s->failed_ms < LIVE_AGAIN_MS))
         return false;
-    s->connector = NULL;
+    struct connector *c = t->connector;
+    if (c->ops->logs(c, &s->key, &rq, &ls, &s->session, NULL) < 0)
+        return false;
+    s->connector = c;
+    s->placed = true;
+    s->failed_ms = now; /* until it has told where it is */
     return true;
+}
+
+static void on_told(uint64_t at, bool mid, void *arg)
+{
+    struct brain_session *s = arg;
+
+    s->at = at;
+    s->mid = mid;
+}
+
+static bool on_rest(int64_t try_, void *arg)
+{
+    struct brain_session *s = arg;
+
+    s->key.try_ = try_;
+    if (s->closed || !live_resume(s))
+        return false;
+    s->view = NULL;
+    return true;
+}
+
+/* The session that there was has been closed: without one this is the end. */
+static void begin_or_end(struct brain_session *s, bool begun)
+{
+    struct err err;
+
+    if (begun || s->closed)
+        return;
+    s->ended = true;
+    (void)err_set(&err, E_UNAVAIL, "neither target %s nor the store of its logs tells more now",
+                  s->target);
+    s->sink.end(1, &err, s->sink.arg);
+}
+
+/* The target's part begins behind the byte that comes next. */
+static void gap(struct brain_session *s, uint64_t from)
+{
+    if (s->kept && (s->looked_at != s->at || s->looks < LOOKS_MAX)) {
+        s->ahead = from;
+        s->connector->ops->exec_close(s->session);
+        begin_or_end(s, store_resume(s));
+        return;
+    }
+    note(s, from - s->at, s->kept ? "neither its target nor its store has them"
+                                  : "they went from the front of its log before they were read");
+    s->at = from;
+}
+
+static void on_at(const struct log_at *at, void *arg)
+{
+    struct brain_session *s = arg;
+    const struct kept_join front = {.try_ = at->try_,
+                                    .before = at->from,
+                                    .tail_lines = s->asked.tail_lines > at->lines
+                                                      ? s->asked.tail_lines - at->lines
+                                                  : s->asked.tail_lines < 0 ? -1
+                                                                            : 0};
+
+    if (s->closed)
+        return;
+    batch_pass(s);
+    s->failed_ms = s->ahead = 0;
+    if (s->closed)
+        return;
+    if (!s->placed) {
+        s->placed = true;
+        s->at = at->from;
+        s->key.try_ = at->try_ ? at->try_ : s->key.try_;
+        if (!at->front || !s->kept)
+            return;
+        s->ahead = at->from;
+        s->at = 0;
+        s->connector->ops->exec_close(s->session);
+        begin_or_end(s, store_open(s, front));
+    } else if (at->from > s->at && (at->gap || at->try_)) {
+        gap(s, at->from);
+    } else {
+        s->at = at->from;
+    }
+}
+
+/* The target has nothing to show, or cannot be asked (any more): its store may have it. */
+static bool kept_instead(struct brain_session *s, int code)
+{
+    const struct kept_join all = {.tail_lines = s->asked.tail_lines};
+
+    if (!s->kept || s->view || (code != E_NOTFOUND && code != E_UNAVAIL && code != E_CONNECT &&
+                     code != E_TIMEOUT && code != E_NOTIMPL))
+        return false;
+    if (s->placed)
+        return store_resume(s);
+    return !s->opened && store_open(s, all);
+}
+
+/* The store cannot tell what precedes: then only the target's part is told, and that. */
+static bool live_instead(struct brain_session *s, const struct err *why)
+{
+    s->view = NULL;
+    if (!s->placed)
+        return false;
+    if (s->ahead > s->at) {
+        note(s, s->ahead - s->at, why->text);
+        s->at = s->ahead;
+    }
+    s->ahead = 0;
+    return !s->closed && live_resume(s);
 }
 
 static void on_end(int exit_code, const struct err *err, void *arg)
 {
     struct brain_session *s = arg;
+    bool of_store = s->view != NULL;
 
-    if (!s->opened && !s->closed && err && kept_instead(s, err->code))
+    if (s->closed)
+        return;
+    if (!of_store && (!err || !s->kept)) /* else it is read again */
+        batch_pass(s);
+    if (!s->closed && err &&
+        (of_store ? live_instead(s, err) : kept_instead(s, err->code)))
         return;
     s->ended = true;
     s->sink.end(exit_code, err, s->sink.arg);
@@ -186,6 +391,9 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
     *s = (struct brain_session){.sink = *sink, .loop = b->loop, .brain = b, .asked = *e};
     str_copy(s->ns, sizeof s->ns, e->ns);
     str_copy(s->workload, sizeof s->workload, e->workload);
+    str_copy(s->target, sizeof s->target, target);
+    s->key = key;
+    buf_init(&s->batch, BATCH_MAX + 1);
     s->asked.ns = s->ns;
     s->asked.workload = s->workload;
     s->asked.who = NULL;
@@ -195,7 +403,7 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
     if (rv == 0)
         rv = stream_open(s, &key, e, err);
     if (rv && !kept_instead(s, rv)) {
-        mem_free(s);
+        session_free(s);
         return rv;
     }
     *ret = s;

@@ -42,11 +42,24 @@ static void on_eof(void *arg)
     heard.eofs++;
 }
 
+static void on_at(const struct log_at *at, void *arg)
+{
+    (void)arg;
+    assert_int_equal(heard.opened, 1);
+    if (!heard.told++)
+        heard.first = *at;
+    heard.last = *at;
+}
+
 static bool on_full(void *arg)
 {
     (void)arg;
     return heard.full;
 }
 
-const struct log_sink heard_sink = {
-    .opened = on_opened, .data = on_data, .end = on_end, .eof = on_eof, .full = on_full};
+const struct log_sink heard_sink = {.opened = on_opened,
+                                    .data = on_data,
+                                    .end = on_end,
+                                    .eof = on_eof,
+                                    .full = on_full,
+                                    .at = on_at};

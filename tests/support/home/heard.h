@@ -12,6 +12,8 @@ struct heard { /* of the last stream */
     int exit_code;
     struct err err;
     bool full; /* said to who asks whether there is room */
+    struct log_at first, last; /* where it was said to be, */
+    unsigned told;             /* so often */
 };
 extern struct heard heard;
 extern const struct log_sink heard_sink;

@@ -103,6 +103,34 @@ static void logs_have_times(void **state)
     assert_string_equal(heard.text, "one\ntwo\n");
 }
 
+/* Which byte comes next is told, and from there it goes on. */
+static void logs_tell_where_they_are(void **state)
+{
+    struct agent_order o = {.key = agent_key(), .script = "echo one; echo two; printf three"};
+    struct log_request rq = {.tail_lines = 2};
+    struct asked a;
+
+    (void)state;
+    assert_int_equal(agent_submit(&o, &a), OUT_DONE);
+    (void)agent_await(&o.key, RUN_ENDED);
+    (void)logs_begin(&o.key, &rq);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_string_equal(heard.text, "two\nthree");
+    assert_true(heard.first.from == 4 && heard.first.try_ == o.key.try_ && heard.first.lines == 3);
+    assert_false(heard.first.front || heard.first.gap);
+    assert_true(heard.told == 2 && heard.last.from == 13);
+    rq = (struct log_request){.tail_lines = 1, .resumes = true, .from = 6, .mid = true};
+    (void)logs_begin(&o.key, &rq);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_string_equal(heard.text, "o\nthree");
+    assert_true(heard.first.from == 6 && heard.last.from == 13);
+    rq.from = 13;
+    (void)logs_begin(&o.key, &rq);
+    assert_true(agent_until(is_end, NULL, PATIENCE_MS));
+    assert_string_equal(heard.text, "");
+    assert_true(heard.told == 1 && heard.last.from == 13);
+}
+
 static void logs_are_followed(void **state)
 {
     struct agent_order o = {.key = agent_key(),
@@ -399,6 +427,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logs_are_kept),
         cmocka_unit_test(logs_have_times),
+        cmocka_unit_test(logs_tell_where_they_are),
         cmocka_unit_test(logs_are_followed),
         cmocka_unit_test(a_silent_log_is_open),
         cmocka_unit_test(what_does_not_open_ends_by_its_deadline),

@@ -118,6 +118,25 @@ static void each_line_has_its_time(void **state)
     (void)output_writer_destroy(w);
 }
 
+static void it_goes_on_from_a_byte(void **state)
+{
+    struct output_writer *w = output_writer_create(W.path, 16 * MIB);
+    struct output_request q = {.tail_lines = 1, .resumes = true, .from = 4, .timestamps = true};
+
+    (void)state;
+    three_times(w);
+    assert_string_equal(all(&q, T0 + 9001), "2025-11-25T21:00:00.000Z two\n"
+                                            "2025-11-25T21:00:01.000Z three, and its rest\n"
+                                            "2025-11-25T21:00:02.250Z four\n"
+                                            "2025-11-25T21:00:09.001Z five");
+    q.from = 10;
+    q.mid = true; /* the line has had its time */
+    assert_string_equal(all(&q, T0 + 9001), "ree, and its rest\n"
+                                            "2025-11-25T21:00:02.250Z four\n"
+                                            "2025-11-25T21:00:09.001Z five");
+    (void)output_writer_destroy(w);
+}
+
 static void since_a_time(void **state)
 {
     struct output_writer *w = output_writer_create(W.path, 16 * MIB);
@@ -150,12 +169,16 @@ static void the_front_goes(void **state)
 {
     struct output_writer *w = output_writer_create(W.path, 4 * MIB);
     const struct output_request q = {.tail_lines = -1, .timestamps = true};
-    struct output o;
+    struct output o, late;
+    bool again = false;
     struct err err;
     char line[128];
+    AUTO_BUF first;
 
     (void)state;
+    buf_init(&first, (size_t)2 * OUTPUT_PIECE);
     assert_int_equal(output_open(&o, W.l, W.path, &q, &err), 0);
+    late = o;
     W.n = 0;
     for (int i = 0; i < 120000;) { /* 6 MB, a second for each thousand lines */
         AUTO_BUF lines;
@@ -171,6 +194,8 @@ static void the_front_goes(void **state)
     }
     off_t size = lseek(W.log, 0, SEEK_END);
     assert_true(size > 0 && size <= 4 * (off_t)MIB);
+    assert_int_equal(output_next(&late, T0, &first, &again, &err), 0);
+    assert_true(late.missed > 1000000 && late.came == late.missed); /* he knows how much */
     size_t before = W.n;
     assert_non_null(strstr(W.text, "2025-11-25T21:00:49.000Z line 049999 "));
     assert_non_null(strstr(W.text, "2025-11-25T21:00:50.000Z line 050499 "));
@@ -244,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(each_line_has_its_time, setup, teardown),
         cmocka_unit_test_setup_teardown(since_a_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(it_goes_on_from_a_byte, setup, teardown),
         cmocka_unit_test_setup_teardown(the_front_goes, setup, teardown),
         cmocka_unit_test_setup_teardown(marks_are_thinned, setup, teardown),
         cmocka_unit_test_setup_teardown(an_older_runner_kept_none, setup, teardown),
