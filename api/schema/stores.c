@@ -131,6 +131,18 @@ static int request_admit(const struct object *old, const struct object *now, str
 }
 
 /* ---- spec.logs ---- */
+#define LOGS_LEAST (256 << 10) /* of one worker */
+
+/* As S3 wants it (connectors/checkpoint/store/s3_config.c). */
+static bool bucket_fits(const char *store)
+{
+    const char *at = store + strlen(S3);
+    size_t n = strcspn(at, "/");
+
+    return n >= 3 && n <= 63 && strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789.-") >= n &&
+           at[0] != '.' && at[0] != '-' && at[n - 1] != '.' && at[n - 1] != '-';
+}
+
 static int logs_admit(const struct target_logs *is, const struct target_logs *was, struct err *err)
 {
     const char *fault = is ? store_fault(is->store) : NULL;
@@ -140,6 +152,12 @@ static int logs_admit(const struct target_logs *is, const struct target_logs *wa
     if (!fault && is->store[0] != '/' && strncmp(is->store, S3, strlen(S3)) != 0)
         fault = "is no store that anybody could write to: name a folder by its absolute path, or "
                 "s3://BUCKET/PREFIX";
+    if (!fault && is->store[0] != '/' && !bucket_fits(is->store))
+        fault = "names no bucket: that has 3 to 63 of a-z, 0-9, '-' and '.'";
+    if (is->maxBytes && is->maxBytes < LOGS_LEAST && !(was && was->maxBytes == is->maxBytes))
+        return err_field(err, E_INVALID, "spec.logs.maxBytes",
+                         "%lld bytes are too few to keep anything: 256Ki or more",
+                         (long long)is->maxBytes);
     if (fault && !(was && !strcmp(was->store, is->store)))
         return err_field(err, E_INVALID, "spec.logs.store", "\"%.200s\" %s", is->store, fault);
     if (is->credentialsFrom && is->store[0] == '/' &&

@@ -137,5 +137,9 @@ bool kept_complete(const struct kept_reader *r);
 /* A line that says that the rest is missing, as far as it is known. */
 void kept_missing(const struct kept_reader *r, const char *why, struct buf *out);
 struct kept_reader *kept_close(struct kept_reader *r); /* accepts NULL */
+/* Removes all that is kept of a Workload: base is kept_base in that store. What is gone already is
+ * no error; a store that is not there is one. */
+int kept_remove(const char *store, const char *base, const char *const *env,
+                struct checkpoint_progress *p, struct err *err) MUST_CHECK;
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PATIENCE_MS 15000 /* whoever reads waits for each call */
 #define LIST_MAX ((size_t)4 * KEPT_PIECES_MAX)
 
 struct kept_reader {
@@ -221,7 +222,8 @@ static int reader_begin(struct kept_reader *r, struct err *err)
 int kept_open(const struct kept_request *q, struct kept_reader **ret, struct err *err)
 {
     struct kept_reader *r = mem_new(struct kept_reader);
-    const struct checkpoint_store at = {.base = q->base, .env = q->env};
+    const struct checkpoint_store at = {
+        .base = q->base, .env = q->env, .patience_ms = PATIENCE_MS};
     struct newest w = {.epoch = q->epoch, .try_ = q->try_};
     char name[64];
 
@@ -385,4 +387,25 @@ struct kept_reader *kept_close(struct kept_reader *r)
     buf_fini(&r->text);
     mem_free(r);
     return NULL;
+}
+
+int kept_remove(const char *store, const char *base, const char *const *env,
+                struct checkpoint_progress *p, struct err *err)
+{
+    const struct checkpoint_store at = {.base = store,
+                                        .env = env,
+                                        .roots = store[0] == '/' ? store : NULL,
+                                        .patience_ms = PATIENCE_MS};
+    size_t n = strlen(store);
+    struct store *s = NULL;
+
+    INV(strncmp(base, store, n) == 0 && base[n] == '/');
+    int rc = store_open(&at, p, &s, err);
+    /* What is not mounted looks empty, and all of it comes back. */
+    if (rc == 0 && !store_is_remote(s) && !store_is_here(s))
+        rc = err_set(err, E_UNAVAIL, "the store of logs %.200s is not there", store);
+    if (rc == 0)
+        rc = store_remove(s, base + n + 1, err);
+    (void)store_close(s);
+    return rc;
 }

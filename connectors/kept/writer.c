@@ -300,15 +300,21 @@ static void taken_shed(struct kept_writer *w, const struct kept_job *j)
     w->n_held -= n;
 }
 
+static void fault_tell(const struct kept_writer *w)
+{
+    log_event(LOG_WARN, "logs.not_kept",
+              LOG_FIELDS({"store", log_str(w->base)}, {"rank", log_i64(w->cfg.rank)},
+                         {"why", log_str(w->fault)}));
+}
+
 static void failed(struct kept_writer *w, const struct kept_job *j)
 {
     bool first = !*w->fault;
 
-    str_copy(w->fault, sizeof w->fault, j->err.text);
+    str_copy(w->fault, sizeof w->fault,
+             *j->err.text ? j->err.text : "the store did not answer in time");
     if (first)
-        log_event(LOG_WARN, "logs.not_kept",
-                  LOG_FIELDS({"store", log_str(w->base)}, {"rank", log_i64(w->cfg.rank)},
-                             {"why", log_str(w->fault)}));
+        fault_tell(w);
     w->pause_ms = w->pause_ms ? 2 * w->pause_ms : PAUSE_MS;
     if (w->pause_ms > PAUSE_MAX_MS)
         w->pause_ms = PAUSE_MAX_MS;
@@ -411,6 +417,10 @@ static void writer_bound(void *arg)
 
     if (w->told || !kept_writer_settled(w))
         return;
+    if (w->state != DONE && !*w->fault) { /* it has not even failed */
+        str_copy(w->fault, sizeof w->fault, "the store did not answer in time");
+        fault_tell(w);
+    }
     w->told = true;
     w->cfg.settled(w->cfg.arg);
 }

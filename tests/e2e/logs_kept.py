@@ -5,9 +5,12 @@ says that these are missing. A store that nobody can write to delays no end for 
 exit 1 when any failed. HANSE_ONLY names parts."""
 import datetime
 import glob
+import json
 import os
 import re
 import shutil
+import socket
+import subprocess
 import sys
 import time
 
@@ -128,5 +131,78 @@ def target_removed(p):
     p.check("logs of what ran on a Target that was removed", numbers(done.stdout) == list(range(1, 51)), done.stderr)
 
 
+def goes_with_its_workload(p):
+    """A Workload that is deleted, or over for its time, stays until the store has nothing of it; other people's files stay."""
+    p.prints("other", "left", 20)
+    for name, where in (("gone", "left"), ("lost", "right")):
+        p.prints(name, where, 30)
+    for name in ("gone", "lost", "other"):
+        p.ended(name, 60)
+    uid = {name: json.loads(p.cli("get", "workload", name, "-o", "json").stdout)["metadata"]["uid"] for name in ("gone", "lost", "other")}
+    keys = lambda u: [k for k in p.s3.keys() + p.pieces() if u in k]
+    p.check("their logs are in their stores", all(keys(u) for u in uid.values()), uid)
+    near = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(keys(uid["gone"])[0]))))
+    for name in ("gone-" + uid["gone"] + "-not", "x-gone-" + uid["gone"]):  # nobody's of ours
+        os.makedirs(os.path.join(near, name))
+    p.apply(document("Workload", "gone", {"resources": {"cpu": 1, "memory": "64Mi"}, "targets": {"names": ["left"]}, "ttlSecondsAfterFinished": 86400,
+                                          "run": {"command": ["sh", "-c", PRINTS.format(n=30, count=p.path("count-gone"))]}}, namespace="default"))
+    p.cli("delete", "workload", "gone")
+    wait_for("gone to be gone", lambda: "gone" not in p.workloads(), 60)
+    p.check("a Workload is deleted, and so is what it printed", not keys(uid["gone"]) and keys(uid["other"]), keys(uid["gone"]))
+    p.check("and nothing beside it", len([n for n in os.listdir(near) if "gone" in n]) == 2, os.listdir(near))
+    p.s3.away()
+    p.cli("delete", "workload", "lost")
+    wait_for("it to be told", lambda: any("logs.not_removed" in open(f, encoding="utf-8", errors="replace").read()
+                                          for f in glob.glob(p.path("**", "*.log"), recursive=True)), 90)
+    p.check("its store is away: it stays", "lost" in p.workloads())
+    p.kill_leader()
+    p.s3.back()
+    wait_for("lost to be gone", lambda: "lost" not in p.workloads(), 90)
+    p.check("the store is back, and the leader died: it is removed all the same", not keys(uid["lost"]), keys(uid["lost"]))
+    p.apply(document("Workload", "timed", {"resources": {"cpu": 1, "memory": "64Mi"}, "targets": {"names": ["left"]}, "ttlSecondsAfterFinished": 1,
+                                           "run": {"command": ["sh", "-c", "echo one"]}}, namespace="default"))
+    wait_for("its time to be over", lambda: "timed" not in p.workloads(), 120)
+    left = [k for k in p.pieces() if "/timed-" in k]
+    p.check("what is over for its time leaves nothing in the store", not left, left)
+
+
+def store_hangs(p):
+    """It takes connections, and never says anything: that holds up no end for long, and no reader of another store."""
+    with socket.socket() as hung:
+        hung.bind(("127.0.0.1", 0))
+        hung.listen(64)
+        keys = {**p.s3.environment(), "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{hung.getsockname()[1]}"}
+        p.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hung", "namespace": "hanse-system"}, "stringData": keys},
+                target("far", logs={"store": "s3://logs/hung", "credentialsFrom": "hung"}, partition={"suspectAfter": "2s", "lease": "30s"}))
+        p.prints("stuck", "far", 10)
+        p.check("an end does not wait for it for long", p.ended("stuck", 90)["phase"] == "Succeeded")
+        with open(p.path("log", "agent-far.log"), encoding="utf-8", errors="replace") as file:
+            why = [line for line in file if "logs.not_kept" in line and "hung" in line]
+        p.check("its agent says why nothing is kept", why and not any('why=""' in line for line in why), why)
+        p.lose("far")
+        wait_for("the target to be away", lambda: "far" not in p.connected(), 30)
+        readers = [subprocess.Popen([p.hanse, "logs", "stuck"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                    env={**os.environ, "KUBECONFIG": p.path("kubeconfig")}) for _ in range(8)]
+        time.sleep(1)
+        done = p.logs("brief")
+        waiting = sum(r.poll() is None for r in readers)
+        p.check("many wait for it, and who reads what another store has does not", numbers(done.stdout) == list(range(1, 51)) and waiting == 8,
+                (waiting, done.stderr))
+        told = [r.communicate(timeout=60)[1] for r in readers]
+        p.check("they hear that it does not answer", all("did not answer" in t and "member" not in t for t in told), set(told))
+        done = p.logs("brief", "--rank", "5")
+        p.check("a rank that never was is an error", done.returncode != 0 and "no rank 5" in done.stderr, done.stderr)
+
+
+def folder_not_allowed(p):
+    """The agent may not write there: that is no fault of what is to run."""
+    p.start_agent("far")
+    p.apply(target("far", logs={"store": p.path("elsewhere")}, partition={"suspectAfter": "2s", "lease": "30s"}))
+    wait_for("the target to be back", lambda: "far" in p.connected(), 30)
+    p.prints("barred", "far", 1)
+    wait_for("its target to be blamed", lambda: "spec.logs" in json.dumps(json.loads(p.cli("get", "target", "far", "-o", "json").stdout)["status"]), 30)
+    p.check("it waits, and its target is blamed", p.status("barred")["phase"] == "Queued", p.status("barred"))
+
+
 if __name__ == "__main__":
-    sys.exit(run([ended_whole, machines_lost, target_removed], kind=Kept))
+    sys.exit(run([ended_whole, goes_with_its_workload, machines_lost, store_hangs, folder_not_allowed, target_removed], kind=Kept, members=3))

@@ -103,7 +103,10 @@ int order_check(struct agent *a, const struct wire_order *o, struct err *err)
         return E_FORBIDDEN;
     struct err why;
     if (*o->log_base && store_allowed(a, o->log_base, &why) < 0)
-        return err_field(err, E_FORBIDDEN, "spec.logs.store", "%.400s", why.text);
+        return err_field(err, E_UNAUTH, "spec.logs.store", /* which blames the target */
+                         "agent %.63s may not keep logs there (spec.logs.store of its Target): "
+                         "name a folder below its --store-root, or allow this one",
+                         a->cfg.target);
     int rc = ranks_check(o, err);
     for (uint32_t i = 0; rc == 0 && i < o->n_workers; i++) {
         if (!inventory_find(&a->inventory, o->workers[i].node))

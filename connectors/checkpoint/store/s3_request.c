@@ -439,9 +439,9 @@ static int out_of_reach(const struct s3 *s, const struct attempt *a, CURLcode co
     if (code == CURLE_OK)
         return s3_refused(s, c, "asking", c->key ? c->key : "", err);
     return err_field(err, code_is_final(code) ? E_TLS : E_CONNECT, CHECKPOINT_UNREACHABLE,
-                     "the checkpoint store s3://%.63s at %.100s did not answer: %.100s%s",
-                     s->config.bucket, s->config.origin, curl_easy_strerror(code),
-                     a->timed_out ? " (nothing has moved for too long)" : "");
+                     "the store s3://%.63s at %.100s did not answer: %.100s",
+                     s->config.bucket, s->config.origin,
+                     a->timed_out ? "nothing has moved for too long" : curl_easy_strerror(code));
 }
 
 int s3_perform(struct s3 *s, struct s3_call *c, struct err *err)

@@ -1,6 +1,7 @@
 /* Logs whose machine is gone, or that it has no more: read from the store to which they went
  * (connectors/kept), piece by piece, on the thread pool. The loop never waits for a store, and no
- * more than VIEWS_AT_ONCE threads do.
+ * more than VIEWS_AT_ONCE threads do. A store that hangs holds up no other one, and whoever asked
+ * hears of it in time.
  *
  *   OPEN ──► NEXT ──► NEXT … ──► (followed: AGAIN ──► NEXT …) ──► over */
 #include "controlplane/leader/logs/logs.h"
@@ -13,7 +14,10 @@
 #include <string.h>
 
 #define VIEWS_MAX 64
-#define VIEWS_AT_ONCE 2
+#define VIEWS_OF_A_STORE 32
+#define VIEWS_AT_ONCE 4 /* on threads; of one store, which may hang, fewer */
+#define AT_ONCE_OF_A_STORE 2
+#define OPEN_BY_MS 8000 /* hanse(1) asks the next member after 10 s */
 #define ROOM_POLL_MS 50
 #define AGAIN_MS 2000
 
@@ -23,12 +27,12 @@ struct kept_view {
     struct brain *brain; /* NULL: the leadership is over */
     struct arena *a;
     struct kept_request q;
-    char ns[64], workload[256], target[256];
+    char ns[64], workload[256], target[256], store[256]; /* store: as its Target names it */
     int64_t epoch;
     bool follow;
     struct log_sink sink;
     struct kept_join join;
-    struct timer tick;
+    struct timer tick, by; /* by: until when it is open */
     enum step step;
     bool running, busy, closed; /* running: on a thread; busy: that, or its sink is told */
     /* of the thread while there is one */
@@ -120,6 +124,17 @@ static const struct target_logs *logs_of(const struct workload_status *s)
     return NULL;
 }
 
+/* 0: not known. */
+static int64_t ranks_of(const struct workload_status *s)
+{
+    if (phase_live(s->phase) && s->placement)
+        return s->placement->n_assignments;
+    for (uint32_t i = s->n_ends; i > 0; i--)
+        if (s->ends[i - 1].epoch == s->epoch)
+            return s->ends[i - 1].workers;
+    return 0;
+}
+
 bool kept_view_possible(const struct object *workload)
 {
     const struct workload_status *s = object_as(workload, workload)->status;
@@ -139,6 +154,7 @@ static bool lives(const struct kept_view *v)
 static void detach(struct kept_view *v)
 {
     timer_stop(&v->tick);
+    timer_stop(&v->by);
     if (!v->brain)
         return;
     list_remove(&v->link);
@@ -163,6 +179,7 @@ static void view_end(struct kept_view *v, const struct err *why)
     struct err err = why ? *why : (struct err){0};
 
     v->closed = true;
+    atomic_store(&v->progress.cancel, true);
     if (!v->busy)
         view_free(v);
     sink.end(why ? 1 : 0, why ? &err : NULL, sink.arg);
@@ -244,9 +261,13 @@ static void view_rest(struct kept_view *v)
 static void view_news(struct kept_view *v)
 {
     if (v->rc < 0) {
+        /* Of the store, not of this member: nobody is to try the next one. */
+        if (v->rc == E_CONNECT || v->rc == E_TLS || v->rc == E_UNAVAIL || v->rc == E_TIMEOUT)
+            v->err.code = E_IO;
         view_end(v, &v->err);
         return;
     }
+    timer_stop(&v->by);
     if (v->step == OPEN && v->sink.opened)
         v->sink.opened(v->sink.arg);
     if (!v->closed && v->text.n > 0)
@@ -280,12 +301,35 @@ static void view_done(void *arg)
         view_free(v);
 }
 
+static void view_late(void *arg)
+{
+    struct kept_view *v = arg;
+    struct err err;
+
+    (void)err_set(&err, E_IO, "the store of its logs, %.200s, did not answer in time",
+                  v->store);
+    if (!v->closed)
+        view_end(v, &err);
+}
+
+static unsigned of_its_store(const struct brain *b, const char *store, bool running)
+{
+    unsigned n = 0;
+
+    list_for_each (it, &b->sites->views) {
+        const struct kept_view *o = container_of(it, struct kept_view, link);
+        n += (o->running || !running) && !strcmp(o->store, store);
+    }
+    return n;
+}
+
 static void view_tick(void *arg)
 {
     struct kept_view *v = arg;
     struct sites *sites = v->brain->sites;
 
-    if ((v->sink.full && v->sink.full(v->sink.arg)) || sites->viewing >= VIEWS_AT_ONCE) {
+    if ((v->sink.full && v->sink.full(v->sink.arg)) || sites->viewing >= VIEWS_AT_ONCE ||
+        of_its_store(v->brain, v->store, true) >= AT_ONCE_OF_A_STORE) {
         timer_start(&v->tick, ROOM_POLL_MS);
         return;
     }
@@ -302,8 +346,13 @@ int kept_view_open(struct brain *b, const struct object *workload, const struct 
     const struct target_logs *logs = logs_of(s);
     char base[KEPT_PATH_MAX];
 
-    if (b->sites->n_views >= VIEWS_MAX)
-        return err_set(err, E_LIMIT, "more than %d logs are read from stores at a time", VIEWS_MAX);
+    if (b->sites->n_views >= VIEWS_MAX || of_its_store(b, logs->store, false) >= VIEWS_OF_A_STORE)
+        return err_set(err, E_LIMIT, "more than %d logs are read from stores, %d from one",
+                       VIEWS_MAX, VIEWS_OF_A_STORE);
+    int64_t ranks = ranks_of(s);
+    if (ranks && (e->rank < 0 || e->rank >= ranks))
+        return err_set(err, E_NOTFOUND, "there is no rank %lld: the run had %lld workers",
+                       (long long)e->rank, (long long)ranks);
     struct kept_view *v = mem_new(struct kept_view);
     v->a = arena_create(0);
     int rc = kept_base(logs->store, root_cluster_uid(b->root), workload->meta->namespace_,
@@ -318,6 +367,7 @@ int kept_view_open(struct brain *b, const struct object *workload, const struct 
     v->brain = b;
     str_copy(v->ns, sizeof v->ns, workload->meta->namespace_);
     str_copy(v->workload, sizeof v->workload, workload->meta->name);
+    str_copy(v->store, sizeof v->store, logs->store);
     str_copy(v->target, sizeof v->target, s->placement ? s->placement->target : "");
     v->epoch = s->epoch;
     v->follow = e->follow;
@@ -341,6 +391,8 @@ int kept_view_open(struct brain *b, const struct object *workload, const struct 
     timer_init(&v->tick, b->loop, view_tick, v);
     list_push(&b->sites->views, &v->link);
     b->sites->n_views++;
+    timer_init(&v->by, b->loop, view_late, v);
+    timer_start(&v->by, OPEN_BY_MS);
     timer_start(&v->tick, 0);
     *ret = v;
     return 0;

@@ -123,7 +123,7 @@ static bool on_rest(int64_t try_, void *arg);
 static void on_told(uint64_t at, bool mid, void *arg);
 
 /* Reads on in the store; false: it cannot be asked. The session that there was is over. */
-static bool store_open(struct brain_session *s, struct kept_join join)
+static bool store_open(struct brain_session *s, struct kept_join join, struct err *err)
 {
     const struct log_sink ls = sink_of(s);
     const struct object *o = NULL;
@@ -137,7 +137,7 @@ static bool store_open(struct brain_session *s, struct kept_join join)
     if (s->brain->leads)
         o = root_get(s->brain->root, KIND_WORKLOAD, s->ns, s->workload);
     return o && !strcmp(o->meta->uid, s->key.uid) && kept_view_possible(o) &&
-           kept_view_open(s->brain, o, &s->asked, &join, &ls, &s->view, NULL) == 0;
+           kept_view_open(s->brain, o, &s->asked, &join, &ls, &s->view, err) == 0;
 }
 
 static bool store_resume(struct brain_session *s)
@@ -147,7 +147,7 @@ static bool store_resume(struct brain_session *s)
 
     s->looks = s->looks && s->looked_at == s->at ? s->looks + 1 : 1;
     s->looked_at = s->at;
-    return store_open(s, join);
+    return store_open(s, join, NULL);
 }
 
 /* Goes on at the target from the byte that comes next; false: it cannot be asked now. */
@@ -248,7 +248,7 @@ static void on_at(const struct log_at *at, void *arg)
         s->ahead = at->from;
         s->at = 0;
         s->connector->ops->exec_close(s->session);
-        begin_or_end(s, store_open(s, front));
+        begin_or_end(s, store_open(s, front, NULL));
     } else if (at->from > s->at && (at->gap || at->try_)) {
         gap(s, at->from);
     } else {
@@ -257,7 +257,7 @@ static void on_at(const struct log_at *at, void *arg)
 }
 
 /* The target has nothing to show, or cannot be asked (any more): its store may have it. */
-static bool kept_instead(struct brain_session *s, int code)
+static bool kept_instead(struct brain_session *s, int code, struct err *err)
 {
     const struct kept_join all = {.tail_lines = s->asked.tail_lines};
 
@@ -266,7 +266,7 @@ static bool kept_instead(struct brain_session *s, int code)
         return false;
     if (s->placed)
         return store_resume(s);
-    return !s->opened && store_open(s, all);
+    return !s->opened && store_open(s, all, err);
 }
 
 /* The store cannot tell what precedes: then only the target's part is told, and that. */
@@ -293,7 +293,7 @@ static void on_end(int exit_code, const struct err *err, void *arg)
     if (!of_store && (!err || !s->kept)) /* else it is read again */
         batch_pass(s);
     if (!s->closed && err &&
-        (of_store ? live_instead(s, err) : kept_instead(s, err->code)))
+        (of_store ? live_instead(s, err) : kept_instead(s, err->code, NULL)))
         return;
     s->ended = true;
     s->sink.end(exit_code, err, s->sink.arg);
@@ -402,9 +402,12 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
     rv = site_asked(b, target, e, &s->connector, err);
     if (rv == 0)
         rv = stream_open(s, &key, e, err);
-    if (rv && !kept_instead(s, rv)) {
+    struct err no = {0};
+    if (rv && !kept_instead(s, rv, &no)) {
         session_free(s);
-        return rv;
+        if (no.code && err)
+            *err = no;
+        return no.code ? no.code : rv;
     }
     *ret = s;
     return 0;

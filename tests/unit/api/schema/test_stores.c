@@ -81,12 +81,13 @@ static struct object *logs(const char *store, bool keys)
 /* Logs go where somebody can write. */
 static void test_logs(void **state)
 {
-    static const char *const bad[] = {"s3-fra", "//logs", "/logs/../us", "s3://", "gs://b/p"};
+    static const char *const bad[] = {"s3-fra",   "//logs",      "/logs/../us",      "s3://",
+                                      "gs://b/p", "s3://bk/pre", "s3://UPPER_case/x"};
 
     (void)state;
     admit(logs("/logs", false), NULL);
-    admit(logs("s3://b/p", false), NULL);
-    admit(logs("s3://b/p", true), NULL);
+    admit(logs("s3://bucket/p", false), NULL);
+    admit(logs("s3://bucket/p", true), NULL);
     admit(logs("/logs", true), "spec.logs.credentialsFrom");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         admit(logs(bad[i], false), "spec.logs.store");
