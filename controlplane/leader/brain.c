@@ -12,6 +12,7 @@
 #include "controlplane/leader/keep/events.h"
 #include "controlplane/leader/keep/retention.h"
 #include "controlplane/leader/keep/tokens.h"
+#include "controlplane/leader/keep/unkeep.h"
 #include "controlplane/leader/machines/machines.h"
 #include "controlplane/leader/move/begin.h"
 #include "controlplane/leader/move/causes.h"
@@ -54,6 +55,7 @@ struct whole {
     struct collect collect;
     struct arrays arrays;
     struct tokens tokens;
+    struct unkeep unkeep;
     struct retention retention;
     struct went_back back;
     struct cold cold;
@@ -161,6 +163,7 @@ static const struct part parts[] = {
     {.name = "collect", .reset = collect_reset, .look = collect_look, .drop = collect_drop},
     {.name = "arrays", .reset = arrays_reset, .look = arrays_look, .drop = arrays_drop},
     {.name = "tokens", .reset = tokens_reset, .drop = tokens_drop},
+    {.name = "unkeep", .reset = unkeep_reset, .drop = unkeep_drop},
     {.name = "back",
      .init = back_init,
      .reset = back_look,
@@ -215,6 +218,7 @@ struct brain *brain_create(const struct brain_config *cfg)
                         .collect = &w->collect,
                         .arrays = &w->arrays,
                         .tokens = &w->tokens,
+                        .unkeep = &w->unkeep,
                         .retention = &w->retention,
                         .back = &w->back,
                         .cold = &w->cold,

@@ -60,6 +60,7 @@ struct brain {
     struct collect *collect;
     struct arrays *arrays;
     struct tokens *tokens;
+    struct unkeep *unkeep;
     struct retention *retention;
     struct went_back *back;
     struct cold *cold;

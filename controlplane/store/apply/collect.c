@@ -93,6 +93,7 @@ static void collect_owned(struct txn *t, struct slice key, const char *uid,
 #define TOLD 1 /* stage: every dependent was told; it waits for those that block */
 #define GOES_LAST "foregroundDeletion"
 #define GOES_ALONE "orphan"
+#define FINALIZERS_MAX 64 /* kinds.def */
 
 bool meta_finalizer(const struct meta *m, const char *name)
 {
@@ -101,6 +102,19 @@ bool meta_finalizer(const struct meta *m, const char *name)
     while (i < m->n_finalizers && strcmp(m->finalizers[i], name) != 0)
         i++;
     return i < m->n_finalizers;
+}
+
+void logs_hold(const struct txn *t, struct meta *m)
+{
+    const char **all = arena_array(t->a, const char *, m->n_finalizers + 2);
+
+    if (root_feature_level(t->w) < FEATURE_GIVEN || m->deletionTimestamp ||
+        m->n_finalizers >= FINALIZERS_MAX || meta_finalizer(m, LOGS_FINALIZER))
+        return;
+    for (uint32_t i = 0; i < m->n_finalizers; i++)
+        all[i] = m->finalizers[i];
+    all[m->n_finalizers++] = LOGS_FINALIZER;
+    m->finalizers = all;
 }
 
 bool owner_waits(const struct meta *m)

@@ -299,7 +299,10 @@ static int step_dispatch(struct txn *t, struct run *x)
     x->s->resumedFrom = x->s->checkpoint ? x->s->checkpoint->name : "";
     x->s->resumedStep = x->s->checkpoint ? x->s->checkpoint->step : 0;
     x->s->resumedFound = x->s->checkpoint && x->s->checkpoint->found;
-    return grant_dispatch(t, x->w, in, x->c->grant);
+    r = grant_dispatch(t, x->w, in, x->c->grant);
+    if (r == 0 && in->logs)
+        logs_hold(t, x->w->metadata);
+    return r;
 }
 
 static void step_intent(struct txn *t, struct run *x)

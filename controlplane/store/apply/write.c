@@ -286,6 +286,9 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
         r = quotas_take(t, k, old, b);
     if (r < 0)
         return r;
+    /* A document that somebody applies again does not name it. */
+    if (meta_finalizer(old->meta, LOGS_FINALIZER) && strcmp(t->user, LOGS_USER) != 0)
+        logs_hold(t, b->metadata);
     const struct object *o = txn_put(t, k, old, b);
     if (!o->meta->deletionTimestamp || o->meta->n_finalizers > 0)
         return 0;

@@ -93,4 +93,21 @@ struct archive_cursor {           /* where the next look begins; zeroed: at the 
 bool root_archive_due(const struct root *r, int64_t now_ms, struct archive_cursor *c, size_t look,
                       struct write_op *ret, size_t max, size_t *ret_n);
 
+/* ---- logs that are kept in a store, and go ahead of their Workload ---- */
+/* A Workload has it from its first order on whose logs go to one, until they are removed. */
+#define LOGS_FINALIZER "hanse.dev/logs"
+#define LOGS_USER "hanse:logs" /* who alone takes it away while the Workload is not deleted */
+struct meta;
+struct txn;
+void logs_hold(const struct txn *t, struct meta *m); /* apply/collect.c */
+/* Nothing of it runs, and it is deleted, or only that keeps it from the archive. */
+bool root_logs_due(const struct root *r, const struct object *o, int64_t now_ms);
+struct logs_cursor {
+    char ns[64], name[256];
+};
+/* The next one behind the cursor, which moves on; NULL: none of so many. At the end the cursor is
+ * at the start again. */
+const struct object *root_logs_due_next(const struct root *r, int64_t now_ms,
+                                        struct logs_cursor *c, size_t look);
+
 #endif

@@ -146,3 +146,47 @@ bool root_archive_due(const struct root *r, int64_t now_ms, struct archive_curso
     *c = (struct archive_cursor){0};
     return true;
 }
+
+/* ---- logs ---- */
+bool root_logs_due(const struct root *r, const struct object *o, int64_t now_ms)
+{
+    const struct due d = {.r = r, .now = now_ms};
+
+    if (o->kind->id != KIND_WORKLOAD || !meta_finalizer(o->meta, LOGS_FINALIZER) ||
+        object_live(o) || *object_as(o, workload)->status->migration)
+        return false;
+    return o->meta->deletionTimestamp || workload_due(&d, o);
+}
+
+struct logs_search {
+    const struct root *r;
+    const struct object *found, *last;
+    int64_t now;
+    size_t look;
+};
+
+static bool logs_each(const struct object *o, void *arg)
+{
+    struct logs_search *s = arg;
+
+    if (s->look == 0 || s->found)
+        return false;
+    s->look--;
+    s->last = o;
+    if (root_logs_due(s->r, o, s->now))
+        s->found = o;
+    return true;
+}
+
+const struct object *root_logs_due_next(const struct root *r, int64_t now_ms,
+                                        struct logs_cursor *c, size_t look)
+{
+    struct logs_search s = {.r = r, .now = now_ms, .look = look};
+
+    root_scan(r, KIND_WORKLOAD, NULL, *c->name ? c->ns : NULL, *c->name ? c->name : NULL,
+              logs_each, &s);
+    bool more = s.last && (s.found || s.look == 0);
+    str_copy(c->ns, sizeof c->ns, more ? s.last->meta->namespace_ : "");
+    str_copy(c->name, sizeof c->name, more ? s.last->meta->name : "");
+    return s.found;
+}

@@ -1,0 +1,19 @@
+/* What a Workload printed goes from the stores of logs ahead of the Workload itself: of one that is
+ * deleted, or is to be archived. */
+#ifndef HANSE_CONTROLPLANE_LEADER_KEEP_UNKEEP_H
+#define HANSE_CONTROLPLANE_LEADER_KEEP_UNKEEP_H
+
+#include "controlplane/leader/context/context.h"
+#include "controlplane/store/archive/archive.h"
+
+struct unkeep {
+    struct timer look;
+    struct logs_cursor at; /* where the next look begins */
+    struct unkeep_job *job; /* on a thread; NULL: none */
+    bool told;              /* that it could not be done, since it could */
+};
+
+void unkeep_reset(struct brain *b);
+void unkeep_drop(struct brain *b);
+
+#endif
