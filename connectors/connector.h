@@ -248,6 +248,8 @@ struct exec_session; /* the driver owns it; sink.end and exec_close end it */
  *
  * Where the target picks devices itself and nobody knows which, the node says how many it has, by
  * class (spec.counted), and an order's assignment says how many of them (count) instead of numbers.
+ * Instances of a MIG profile and shares of GPUs are rows of their own, and of the one of them that
+ * an assignment gets it says the profile (mig), or of how many it is one (shares).
  * All of them are in its count, with how many of these are unhealthy. What a run was given may be
  * told with its workers; the log keeps the number.
  *

@@ -1,11 +1,13 @@
 /* Devices that a node has by count alone: their target picks which of them a worker gets, as the
- * kubelet does, and Slurm. The pool, apply, the ledger and the leader ask here, so that no two of
- * them count differently.
+ * kubelet does, and Slurm. They are whole GPUs, MIG instances (nvidia.com/mig-1g.10gb), or shares
+ * of GPUs that several are given at once (nvidia.com/gpu.shared, Slurm's shards). The pool, apply,
+ * the ledger and the leader ask here, so that no two of them count differently.
  *
- * Nothing may tell one of them from another. What is held of them is a number: what is free is the
- * healthy ones less that, less what others hold. */
+ * Nothing may tell one of them from another of its kind. What is held of them is a number: what is
+ * free is the healthy ones less that, less what others hold. */
 #include "policy/policy.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool means(const struct counted_gpus *c, const char *class_)
@@ -25,15 +27,52 @@ int64_t counted_healthy(const struct counted_gpus *c)
     return many > away ? many - away : 0;
 }
 
-struct counted_gpus node_counted(const struct node *n, const char *class_)
+bool slice_same(struct slice_kind a, struct slice_kind b)
 {
-    struct counted_gpus sum = {.class_ = "", .model = ""};
+    return a.shares == b.shares && strcmp(a.mig, b.mig) == 0;
+}
+
+void slice_print(const char *class_, struct slice_kind kind, char *out, size_t size)
+{
+    if (*kind.mig)
+        (void)snprintf(out, size, "%.32s instances of %.63s", kind.mig, class_);
+    else
+        (void)snprintf(out, size, "%s%.63s", kind.shares ? "shares of " : "", class_);
+}
+
+/* ---- how much of a GPU one of them is ---- */
+int32_t policy_mig_milli(const char *profile)
+{
+    int32_t slices = profile[0] >= '1' && profile[0] <= '7' ? profile[0] - '0' : 7;
+
+    return (slices * 1000 + 6) / 7;
+}
+
+int32_t policy_share_milli(int64_t shares)
+{
+    return shares < 2 ? 1000 : shares > LIMIT_GPU_SHARES ? 1000 / LIMIT_GPU_SHARES
+                                                         : (int32_t)(1000 / shares);
+}
+
+int64_t counted_milli(const struct counted_gpus *c, int64_t many)
+{
+    struct slice_kind k = counted_kind(c);
+
+    return many * (*k.mig     ? policy_mig_milli(k.mig)
+                   : k.shares ? policy_share_milli(c->shares)
+                              : 1000);
+}
+
+/* ---- the rows of a node ---- */
+struct counted_gpus node_counted(const struct node *n, const char *class_, struct slice_kind kind)
+{
+    struct counted_gpus sum = {.class_ = "", .model = "", .mig = ""};
 
     for (uint32_t i = 0; n && n->spec && i < n->spec->n_counted; i++) {
         const struct counted_gpus *c = &n->spec->counted[i];
         int64_t count = sum.count, unhealthy = sum.unhealthy;
 
-        if (!means(c, class_))
+        if (!means(c, class_) || !slice_same(counted_kind(c), kind))
             continue;
         if (!count)
             sum = *c;
@@ -41,6 +80,14 @@ struct counted_gpus node_counted(const struct node *n, const char *class_)
         sum.unhealthy = unhealthy + counted_many(c) - counted_healthy(c);
     }
     return sum;
+}
+
+bool node_counts(const struct node *n, const char *class_)
+{
+    for (uint32_t i = 0; n && n->spec && i < n->spec->n_counted; i++)
+        if (means(&n->spec->counted[i], class_))
+            return true;
+    return false;
 }
 
 static bool numbered(const struct node *n, const char *class_)
@@ -69,7 +116,14 @@ int node_counted_check(const struct node *n, struct err *err)
         sum += c->count;
         if (sum > LIMIT_NODE_COUNTED)
             return err_set(err, E_INVALID, "it counts more than %d GPUs", LIMIT_NODE_COUNTED);
-        if (node_counted(n, class_).count != c->count || numbered(n, class_))
+        if (*counted_kind(c).mig && c->shares)
+            return err_set(err, E_INVALID, "it counts shares of MIG instances, %.32s of %.63s",
+                           c->mig, class_);
+        if (c->shares < 0 || c->shares == 1 || c->shares > LIMIT_GPU_SHARES)
+            return err_set(err, E_INVALID,
+                           "of %.63s it counts %lld shares of each GPU; 2 to %d can be", class_,
+                           (long long)c->shares, LIMIT_GPU_SHARES);
+        if (node_counted(n, class_, counted_kind(c)).count != c->count || numbered(n, class_))
             return err_set(err, E_INVALID, "it tells %.63s twice: by numbers and counts, or in two",
                            class_);
     }

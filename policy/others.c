@@ -41,7 +41,13 @@ static bool class_means(const struct others_class *c, const char *class_, const 
     return strcmp(c->class_, class_) == 0 || strcmp(c->class_, model) == 0;
 }
 
-static int64_t alike(const struct node *n, const char *class_, const char *model, int64_t most)
+static struct slice_kind kind_of(const struct others_class *c)
+{
+    return (struct slice_kind){c->mig ? c->mig : "", c->shares};
+}
+
+static int64_t alike(const struct node *n, const char *class_, const char *model,
+                     struct slice_kind kind, int64_t most)
 {
     const struct node_others *o = others_of(n);
     int64_t sum = 0;
@@ -49,7 +55,8 @@ static int64_t alike(const struct node *n, const char *class_, const char *model
     for (uint32_t i = 0; o && i < o->n_classes; i++) {
         int64_t count = o->classes[i].count;
 
-        if (class_means(&o->classes[i], class_, model) && count > 0)
+        if (class_means(&o->classes[i], class_, model) && count > 0 &&
+            slice_same(kind_of(&o->classes[i]), kind))
             sum += count < most ? count : most;
     }
     return sum;
@@ -57,12 +64,12 @@ static int64_t alike(const struct node *n, const char *class_, const char *model
 
 int64_t node_others_alike(const struct node *n, const struct gpu *g)
 {
-    return alike(n, g->class_, g->model, LIMIT_NODE_GPUS);
+    return alike(n, g->class_, g->model, (struct slice_kind){"", false}, LIMIT_NODE_GPUS);
 }
 
 int64_t node_others_counted(const struct node *n, const struct counted_gpus *c)
 {
-    return alike(n, c->class_, c->model, LIMIT_NODE_COUNTED);
+    return alike(n, c->class_, c->model, counted_kind(c), LIMIT_NODE_COUNTED);
 }
 
 static bool has_device(const struct node *n, int64_t index)
@@ -75,14 +82,29 @@ static bool has_device(const struct node *n, int64_t index)
 
 static bool has_class(const struct node *n, const struct others_class *c)
 {
-    for (uint32_t i = 0; i < n->spec->n_gpus; i++)
+    struct slice_kind kind = kind_of(c);
+
+    for (uint32_t i = 0; !*kind.mig && !kind.shares && i < n->spec->n_gpus; i++)
         if (class_means(c, n->spec->gpus[i].class_, n->spec->gpus[i].model) &&
             !n->spec->gpus[i].n_migProfiles)
             return true;
     for (uint32_t i = 0; i < n->spec->n_counted; i++)
-        if (class_means(c, n->spec->counted[i].class_, n->spec->counted[i].model))
+        if (class_means(c, n->spec->counted[i].class_, n->spec->counted[i].model) &&
+            slice_same(counted_kind(&n->spec->counted[i]), kind))
             return true;
     return false;
+}
+
+static int not_told(const struct others_class *c, struct err *err)
+{
+    char what[128];
+
+    if (!*kind_of(c).mig && !c->shares)
+        return err_set(err, E_INVALID,
+                       "others hold GPUs of class %.63s of it, of which it tells no whole one",
+                       c->class_);
+    slice_print(c->class_, kind_of(c), what, sizeof what);
+    return err_set(err, E_INVALID, "others hold %s of it, which it does not count", what);
 }
 
 int node_others_check(const struct node *n, struct err *err)
@@ -97,18 +119,16 @@ int node_others_check(const struct node *n, struct err *err)
                            (long long)o->gpus[i]);
     for (uint32_t i = 0; i < o->n_classes; i++)
         if (!has_class(n, &o->classes[i]))
-            return err_set(err, E_INVALID,
-                           "others hold GPUs of class %.63s of it, of which it tells no whole one",
-                           o->classes[i].class_);
+            return not_told(&o->classes[i], err);
     return 0;
 }
 
-int64_t node_others_gpus(const struct node *n)
+int64_t node_others_of(const struct node *n, struct slice_kind kind)
 {
     const struct node_others *o = others_of(n);
-    int64_t sum = o ? o->n_gpus : 0;
+    int64_t sum = o && !*kind.mig && !kind.shares ? o->n_gpus : 0;
 
     for (uint32_t i = 0; o && i < o->n_classes; i++)
-        sum += o->classes[i].count;
+        sum += slice_same(kind_of(&o->classes[i]), kind) ? o->classes[i].count : 0;
     return sum;
 }

@@ -54,11 +54,34 @@ uint32_t policy_pause_add(const struct target_status *s_or_null, const struct ta
                           struct arena *a, struct target_pause **ret);
 
 /* ---- devices that a node has by count alone (spec.counted) ---- */
-/* All that it counts of that class in one; count 0: none. Its texts are the node's. */
-struct counted_gpus node_counted(const struct node *n, const char *class_); /* NULL ok */
+/* Whole GPUs of a class, instances of a MIG profile, or shares of GPUs: of each kind a node has one
+ * row. mig "" and shares false: whole ones. */
+struct slice_kind {
+    const char *mig;
+    bool shares;
+};
+static inline struct slice_kind assignment_kind(const struct assignment *a)
+{
+    return (struct slice_kind){a->mig ? a->mig : "", a->shares > 0};
+}
+static inline struct slice_kind counted_kind(const struct counted_gpus *c)
+{
+    return (struct slice_kind){c->mig ? c->mig : "", c->shares > 0};
+}
+bool slice_same(struct slice_kind a, struct slice_kind b);
+/* Its row of that class and kind; count 0: none. Its texts are the node's. n: NULL ok. */
+struct counted_gpus node_counted(const struct node *n, const char *class_, struct slice_kind kind);
+bool node_counts(const struct node *n, const char *class_); /* of any kind */
 /* How many there are, and can be given away: between 0 and LIMIT_NODE_COUNTED, whatever it says. */
 int64_t counted_many(const struct counted_gpus *c);
 int64_t counted_healthy(const struct counted_gpus *c);
+/* So many of them in 1/1000 GPU. A MIG instance is as many sevenths of a GPU as its profile has
+ * compute slices, rounded up ("3g.40gb": 429); a share is what its GPU gives each. */
+int64_t counted_milli(const struct counted_gpus *c, int64_t many);
+int32_t policy_mig_milli(const char *profile);
+int32_t policy_share_milli(int64_t shares);
+/* "h100", "1g.10gb instances of h100", "shares of h100" */
+void slice_print(const char *class_, struct slice_kind kind, char *out, size_t size);
 /* E_INVALID with a sentence: it counts what cannot be, or tells a class in two ways. */
 int node_counted_check(const struct node *n, struct err *err) MUST_CHECK;
 static inline int64_t assignment_devices(const struct assignment *a)
@@ -78,7 +101,8 @@ bool node_others_device(const struct node *n, int64_t index); /* do they hold th
  * Hanse does not hold are theirs, whichever they are. */
 int64_t node_others_alike(const struct node *n, const struct gpu *g);
 int64_t node_others_counted(const struct node *n, const struct counted_gpus *c); /* of those */
-int64_t node_others_gpus(const struct node *n); /* numbered or not */
+/* Of all classes: whole ones, numbered or not; instances of a profile; shares. */
+int64_t node_others_of(const struct node *n, struct slice_kind kind);
 /* E_INVALID with a sentence: they hold devices that the node does not tell. */
 int node_others_check(const struct node *n, struct err *err) MUST_CHECK;
 

@@ -244,7 +244,9 @@ static void order_workers(const struct callout *c, const struct placement *p, st
                                                .node = callout_node(c, p->assignments[i].node),
                                                .gpus = p->assignments[i].gpus,
                                                .n_gpus = p->assignments[i].n_gpus,
-                                               .count = (int)p->assignments[i].count};
+                                               .count = (int)p->assignments[i].count,
+                                               .mig = p->assignments[i].mig,
+                                               .shares = (int)p->assignments[i].shares};
 }
 
 static uint32_t texts(const char *const *v, struct arena *a, const char ***ret)

@@ -287,7 +287,7 @@ static void *node_shown(const struct root *r, const struct object *o, struct are
     mark(&schema_node_status, n->status, "memoryAllocated");
     if (!n->status->others)
         return n;
-    n->status->othersGpus = node_others_gpus(n);
+    n->status->othersGpus = node_others_of(n, (struct slice_kind){"", false});
     mark(&schema_node_status, n->status, "othersGpus");
     return n;
 }
@@ -411,13 +411,13 @@ static bool node_figures(const struct object *o, void *arg)
     struct printing *f = arg;
     const struct node *n = object_as(o, node);
     struct node_usage u;
-    int64_t gpus = 0, held = root_usage(f->r, o->meta->name, &u) ? u.gpu_milli : 0;
+    int64_t milli = 0, held = root_usage(f->r, o->meta->name, &u) ? u.gpu_milli : 0;
     bool ready = !n->status || !n->status->health || n->status->health == HEALTH_READY;
 
     for (uint32_t i = 0; ready && i < n->spec->n_gpus; i++)
-        gpus += n->spec->gpus[i].health == 0 || n->spec->gpus[i].health == HEALTH_READY;
+        milli += n->spec->gpus[i].health == 0 || n->spec->gpus[i].health == HEALTH_READY ? 1000 : 0;
     for (uint32_t i = 0; ready && i < n->spec->n_counted; i++)
-        gpus += counted_healthy(&n->spec->counted[i]);
+        milli += counted_milli(&n->spec->counted[i], counted_healthy(&n->spec->counted[i]));
     cJSON *t = cJSON_GetObjectItemCaseSensitive(f->targets, n->spec->target);
     if (!t) {
         t = cJSON_AddObjectToObject(f->targets, n->spec->target);
@@ -426,7 +426,7 @@ static bool node_figures(const struct object *o, void *arg)
     }
     cJSON *all = cJSON_GetObjectItemCaseSensitive(t, "gpus"),
           *some = cJSON_GetObjectItemCaseSensitive(t, "held");
-    (void)cJSON_SetNumberHelper(all, all->valuedouble + (double)gpus * 1000);
+    (void)cJSON_SetNumberHelper(all, all->valuedouble + (double)milli);
     (void)cJSON_SetNumberHelper(some, some->valuedouble + (double)held);
     return true;
 }

@@ -13,7 +13,8 @@ static bool assignment_sound(const struct root *r, const struct placement *p,
     struct node_usage now = {0};
 
     if (!*a->node || strlen(a->node) > 253 || strlen(a->mig) > 32 || a->gpuMilli < 0 ||
-        a->gpuMilli > 1000 || a->count < 0 || a->count > LIMIT_NODE_COUNTED)
+        a->gpuMilli > 1000 || a->count < 0 || a->count > LIMIT_NODE_COUNTED || a->shares < 0 ||
+        a->shares > LIMIT_GPU_SHARES)
         return false;
     (void)root_usage(r, a->node, &now);
     if (now.cpu_milli > HELD_MAX - p->cpu || now.memory_bytes > HELD_MAX - p->memory ||

@@ -93,21 +93,96 @@ int64_t root_mig_held(const struct root *r, const char *node, int64_t device, co
     return root_count_of(r->mig, key_slice(&k));
 }
 
-/* In the same tree: no device is named so. */
-static void counted_key(struct key *k, const char *node, const char *class_)
+/* In the same tree: no device is named so. Whole ones: "counted/CLASS"; a profile: "\1PROFILE"
+ * behind that; shares: "\1". */
+static void counted_key(struct key *k, const char *node, const char *class_, struct slice_kind kind)
 {
-    char text[80];
+    char text[128];
 
-    (void)snprintf(text, sizeof text, "counted/%s", class_);
+    (void)snprintf(text, sizeof text, "counted/%s%s%s", class_,
+                   *kind.mig || kind.shares ? "\1" : "", kind.mig);
     key_pair(k, node, text);
 }
 
-int64_t root_counted_held(const struct root *r, const char *node, const char *class_)
+int64_t root_counted_held(const struct root *r, const char *node, const char *class_,
+                          const struct slice_kind *kind)
 {
     struct key k;
 
-    counted_key(&k, node, class_);
+    counted_key(&k, node, class_, *kind);
     return root_count_of(r->mig, key_slice(&k));
+}
+
+struct strays {
+    struct key prefix; /* node \0 */
+    const struct node *n;
+    const char *class_;
+    struct slice_kind kind; /* that is asked for */
+    int64_t sum;
+};
+
+static bool numbers(const struct node *n, int64_t index)
+{
+    for (uint32_t i = 0; n && n->spec && i < n->spec->n_gpus; i++)
+        if (n->spec->gpus[i].index == index)
+            return true;
+    return false;
+}
+
+/* An instance of a device that it tells no more: of the row of its profile, or of any. */
+static void stray_instance(struct strays *x, char *at, int64_t count)
+{
+    char *profile = strchr(at, '/');
+    struct slice_kind kind = {profile ? profile + 1 : "", false};
+    bool mine = slice_same(kind, x->kind);
+
+    if (profile && node_counts(x->n, x->class_) && !numbers(x->n, strtoll(at, NULL, 10)) &&
+        (mine || !node_counted(x->n, x->class_, kind).count))
+        x->sum += count;
+}
+
+static bool strays_each(struct slice key, const void *value, void *arg)
+{
+    const struct count_box *count = value;
+    struct strays *x = arg;
+    size_t class_ = strlen(x->class_), counted = strlen("counted/");
+    char text[160];
+
+    if (key.n < x->prefix.n || memcmp(key.p, x->prefix.p, x->prefix.n) != 0)
+        return false;
+    if (key.n - x->prefix.n >= sizeof text)
+        return true;
+    memcpy(text, (const char *)key.p + x->prefix.n, key.n - x->prefix.n);
+    text[key.n - x->prefix.n] = '\0';
+    if (strncmp(text, "counted/", counted) != 0) {
+        stray_instance(x, text, count->n);
+        return true;
+    }
+    const char *rest = text + counted + class_;
+    if (strncmp(text + counted, x->class_, class_) != 0 || (*rest && *rest != 1))
+        return true;
+    struct slice_kind kind = {*rest ? rest + 1 : "", *rest && !rest[1]};
+    if (!slice_same(kind, x->kind) && !node_counted(x->n, x->class_, kind).count)
+        x->sum += count->n;
+    return true;
+}
+
+int64_t root_counted_strayed(const struct root *r, const struct node *n, const char *node,
+                             const char *class_, const struct slice_kind *kind)
+{
+    struct strays x = {.n = n, .class_ = class_, .kind = *kind};
+    const struct slice_kind whole = {"", false};
+    struct node_usage now = {0};
+
+    key_pair(&x.prefix, node, "");
+    tree_scan(r->mig, key_slice(&x.prefix), strays_each, &x);
+    if (!node_counts(n, class_) ||
+        (!slice_same(*kind, whole) && node_counted(n, class_, whole).count))
+        return x.sum;
+    (void)root_usage(r, node, &now);
+    for (int64_t i = 0; i < LIMIT_NODE_GPUS; i++)
+        x.sum += now.device_milli[i] > 0 && !numbers(n, i);
+    return x.sum;
 }
 
 static void usage_add(struct root *w, const struct placement *p, const struct assignment *a,
@@ -124,7 +199,7 @@ static void usage_add(struct root *w, const struct placement *p, const struct as
     b->usage.memory_bytes += sign * p->memory;
     b->usage.gpu_milli += sign * assignment_milli(a);
     if (a->count) {
-        counted_key(&k, a->node, p->class_);
+        counted_key(&k, a->node, p->class_, assignment_kind(a));
         root_count_add(&w->mig, key_slice(&k), sign * a->count);
     }
     for (uint32_t i = 0; i < a->n_gpus; i++) {
@@ -219,12 +294,12 @@ static void index_node(struct root *w, const struct object *o, int sign)
             i++;
         if (*s->gpus[from].class_ && strlen(s->gpus[from].class_) <= 63)
             root_count_add(&w->class_gpus, key_str(s->gpus[from].class_),
-                           sign * (int64_t)(i - from));
+                           sign * (int64_t)(i - from) * 1000);
     }
     for (uint32_t i = 0; s && i < s->n_counted; i++)
         if (*s->counted[i].class_ && strlen(s->counted[i].class_) <= 63)
             root_count_add(&w->class_gpus, key_str(s->counted[i].class_),
-                           sign * counted_many(&s->counted[i]));
+                           sign * counted_milli(&s->counted[i], counted_many(&s->counted[i])));
 }
 
 /* ---- what a Target's status says of its nodes ---- */
@@ -249,7 +324,7 @@ static void index_target_nodes(struct root *w, const struct object *o, int sign)
         if (!*g->class_ || (g->health && g->health != HEALTH_READY))
             continue;
         key_pair(&k, n->spec->target, odd ? TARGET_CLASS_ODD : g->class_);
-        root_count_add(&w->target_nodes, key_slice(&k), sign);
+        root_count_add(&w->target_nodes, key_slice(&k), (int64_t)sign * 1000);
     }
     for (uint32_t i = 0; i < n->spec->n_counted; i++) {
         const struct counted_gpus *c = &n->spec->counted[i];
@@ -258,7 +333,8 @@ static void index_target_nodes(struct root *w, const struct object *o, int sign)
             continue;
         key_pair(&k, n->spec->target,
                  strlen(c->class_) > TARGET_CLASS_MAX ? TARGET_CLASS_ODD : c->class_);
-        root_count_add(&w->target_nodes, key_slice(&k), sign * counted_healthy(c));
+        root_count_add(&w->target_nodes, key_slice(&k),
+                       sign * counted_milli(c, counted_healthy(c)));
     }
 }
 
@@ -306,12 +382,13 @@ static bool walk_each(const struct object *o, void *arg)
         const struct gpu *g = &n->spec->gpus[j];
 
         if (*g->class_ && (!g->health || g->health == HEALTH_READY))
-            count_class(s->gpus, &s->n_gpus, g->class_, 1);
+            count_class(s->gpus, &s->n_gpus, g->class_, 1000);
     }
     for (uint32_t j = 0; j < n->spec->n_counted; j++)
         if (*n->spec->counted[j].class_)
-            count_class(s->gpus, &s->n_gpus, n->spec->counted[j].class_,
-                        counted_healthy(&n->spec->counted[j]));
+            count_class(
+                s->gpus, &s->n_gpus, n->spec->counted[j].class_,
+                counted_milli(&n->spec->counted[j], counted_healthy(&n->spec->counted[j])));
     return true;
 }
 
@@ -351,6 +428,8 @@ void root_target_count(const struct root *r, const char *target, struct arena *a
         s->n_gpus = 0;
         root_scan(r, KIND_NODE, NULL, "", arena_printf(a, "%s.", target), walk_each, &x);
     }
+    for (uint32_t i = 0; i < s->n_gpus; i++)
+        s->gpus[i].total /= 1000;
     qsort(s->gpus, s->n_gpus, sizeof *s->gpus, by_class);
 }
 

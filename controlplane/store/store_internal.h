@@ -162,8 +162,8 @@ struct root {
     struct tree *target_held;   /* target → count_box: workloads that hold a place there */
     struct tree *target_class;  /* target \0 class → count_box: milli-GPU held there */
     struct tree *load;          /* queue \0 "waits" or "holds" → count_box: workloads */
-    struct tree *class_gpus;    /* class → count_box: devices on all nodes */
-    struct tree *target_nodes; /* target \0 → count_box: nodes; target \0 class → ready devices */
+    struct tree *class_gpus;    /* class → count_box: milli-GPU on all nodes */
+    struct tree *target_nodes; /* target \0 → count_box: nodes; target \0 class → ready milli-GPU */
     uint64_t dead_due;       /* entries of `dead` that do not wait */
     struct tree *ns_live;    /* namespace → count_box: workloads that may run outside */
     struct tree *moves;      /* ns \0 name → object: Migrations that have not ended */
@@ -181,8 +181,7 @@ void root_commit(struct root *w, const struct kind *k, const struct object *befo
                  const struct object *after);
 /* index.c. before NULL: a new object; after NULL: a removed one. */
 void root_index_object(struct root *w, const struct object *before, const struct object *after);
-/* loads an object from a snapshot, without a change */
-void root_load_object(struct root *w, struct object *o);
+void root_load_object(struct root *w, struct object *o); /* of a snapshot, without a change */
 void root_load_change(struct root *w, const struct change *c);
 uint64_t change_bytes(const struct change *c); /* its share of changes_bytes */
 void root_put_request(struct root *w, struct slice key, struct request_box *b); /* takes b over */
@@ -190,8 +189,7 @@ void root_put_member(struct root *w, const struct member_info *m, bool remove);
 void root_put_stranger(struct root *w, const char *name, bool remove);
 /* takes b over; NULL removes */
 void root_put_dead(struct root *w, struct slice key, struct dead_box *b);
-/* sets resourceVersion to rv, and drops all kept changes */
-void root_jump(struct root *w, uint64_t rv);
+void root_jump(struct root *w, uint64_t rv); /* sets resourceVersion, and drops all changes */
 void root_bound(struct root *w); /* drops old changes and request ids */
 /* An assignment of p and the usage of its node. */
 void root_usage_add(struct root *w, const struct placement *p, const struct assignment *a);
@@ -203,7 +201,12 @@ void root_count_add(struct tree **t, struct slice key, int64_t n); /* a sum of 0
 int64_t root_mig_held(const struct root *r, const char *node, int64_t device, const char *profile);
 void root_target_count(const struct root *r, const char *target, struct arena *a,
                        struct target_status *s);
-int64_t root_counted_held(const struct root *r, const char *node, const char *class_);
+struct slice_kind; /* policy/policy.h */
+int64_t root_counted_held(const struct root *r, const char *node, const char *class_,
+                          const struct slice_kind *kind);
+/* Of another kind than the node (NULL ok) has now, or by numbers that it tells no more. */
+int64_t root_counted_strayed(const struct root *r, const struct node *n, const char *node,
+                             const char *class_, const struct slice_kind *kind);
 
 /* ---- requests: request.c ---- */
 struct request_box *request_box_make(int64_t at, uint64_t seq, const struct result *res,
@@ -567,8 +570,7 @@ int move_reserve(struct txn *t, struct move *x, const struct move_begin *b) MUST
 int move_begin_all(struct txn *t, const struct migrate_cmd *c) MUST_CHECK; /* BEGIN */
 /* Checks a user's Migration, fills in its first status, and marks its Workload. */
 int move_create(struct txn *t, struct migration *m) MUST_CHECK;
-/* `before`: the Workload before its end. */
-void move_source_ended(struct txn *t, const struct object *before, double lost);
+void move_source_ended(struct txn *t, const struct object *before_end, double lost);
 /* Returns the GPU-seconds that would be lost if it ended now: since the newest verified checkpoint
  * of its epoch, or since it was placed. */
 double workload_lost(const struct workload_status *s, const struct run_checkpoint *ck, int64_t now);
@@ -579,8 +581,7 @@ void record_u64(struct buf *b, uint16_t tag, uint64_t v); /* writes nothing for 
 void record_i64(struct buf *b, uint16_t tag, int64_t v);
 void record_str(struct buf *b, uint16_t tag, const char *s); /* writes nothing for "" */
 void record_bytes(struct buf *b, uint16_t tag, const void *p, size_t n);
-/* begins a nested field; record_close fills in its length */
-size_t record_open(struct buf *b, uint16_t tag);
+size_t record_open(struct buf *b, uint16_t tag); /* nested; record_close fills in its length */
 void record_close(struct buf *b, size_t at);
 struct wire {
     const unsigned char *p;
@@ -589,8 +590,7 @@ struct wire {
 int record_next(struct wire *w, uint16_t *ret_tag, struct slice *ret); /* 1, 0: end, E_CORRUPT */
 uint64_t record_get_u64(struct slice s);
 int64_t record_get_i64(struct slice s);
-/* false when it does not fit or holds a NUL */
-bool record_get_str(struct slice s, char *out, size_t n);
+bool record_get_str(struct slice s, char *out, size_t n); /* false: no room, or it has a NUL */
 void le_put_u16(unsigned char *p, uint16_t v);
 void le_put_u32(unsigned char *p, uint32_t v);
 void le_put_u64(unsigned char *p, uint64_t v);

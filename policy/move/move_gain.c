@@ -26,7 +26,10 @@ uint32_t order_step_of(const struct placement_policy_spec *order, const struct o
 
 void move_figures(const struct moving *m, const struct row *r, struct move_choice *ret)
 {
-    double there = (double)need_milli(&m->pl->need, r->gang.workers) / 1000;
+    struct need need = m->pl->need;
+
+    need_at(m->pl, &need, &m->pl->p->t.groups[r->group]);
+    double there = (double)need_milli(&need, r->gang.workers) / 1000;
     double again = m->lost_h * m->speed; /* work that is done twice, at speed 1 */
 
     ret->lost_gpu_s = m->gpus * m->lost_h * 3600;

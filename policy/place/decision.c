@@ -82,6 +82,8 @@ static void text_capacity(const struct place *pl, const struct row *r, char *out
         if (r->text)
             (void)snprintf(out, n, "%lld of %lld free %s", (long long)r->x, (long long)r->y,
                            r->text);
+        else if (!r->y && pl->p->t.groups[r->group].has_mig)
+            (void)snprintf(out, n, "all %s there are cut into MIG instances", class_);
         else
             (void)snprintf(out, n, "%lld of %lld %s in use", (long long)r->x, (long long)r->y,
                            class_);
@@ -106,9 +108,6 @@ static void text_capacity(const struct place *pl, const struct row *r, char *out
     case REASON_FRACTION:
         (void)snprintf(out, n, "no GPU that may be shared has %lld.%03lld free",
                        (long long)(r->x / 1000), (long long)(r->x % 1000));
-        return;
-    case REASON_MIG:
-        (void)snprintf(out, n, "no free instance of %s", r->text);
         return;
     default:
         (void)snprintf(out, n, "%s", reason_sentence(r->reason));
@@ -209,7 +208,7 @@ static void text_misfit(const struct place *pl, const struct row *r, char *out, 
 
 static void row_sentence(const struct place *pl, const struct row *r, char *out, size_t n)
 {
-    if (r->reason == REASON_GPU_BUSY || r->reason == REASON_MIG)
+    if (r->reason == REASON_GPU_BUSY)
         text_capacity(pl, r, out, n);
     else
         text_misfit(pl, r, out, n);
@@ -521,7 +520,7 @@ static struct placement *make_placement(struct place *pl)
     struct placement *p = arena_new(pl->a, struct placement);
     uint32_t first = t->members[r->member].node, last = first;
 
-    pl->need.shares = target_can(t->targets[r->target].spec->type, CAN_SHARE);
+    need_at(pl, &pl->need, g);
     p->target = arena_strdup(pl->a, t->targets[r->target].name);
     p->capacity = g->capacity;
     p->class_ = pl->need.mode == NEED_CPU ? "" : arena_strdup(pl->a, t->classes[g->class_].name);

@@ -400,7 +400,8 @@ const struct quota_answer *place_quota(struct place *pl, uint32_t class_)
     const struct pool *p = pl->p;
     struct quota_view v = quota_view_pool(p, class_);
 
-    if (!pl->quota_known[class_]) {
+    if (!pl->quota_known[class_] || pl->need.part) { /* of a fraction, shares may be larger */
+        pl->quota[class_] = (struct quota_answer){0};
         if (p->n_queues && pl->need.mode != NEED_CPU &&
             !has_quota(pl, class_, pl->need.min_workers))
             pl->quota[class_] =
@@ -439,6 +440,15 @@ static bool refuse_row(struct row *r, enum reason why, int64_t x, int64_t y)
     return false;
 }
 
+/* Its GPUs are given in shares, and no share of them will do. */
+static bool refuse_shares(struct place *pl, struct row *r, const struct group *g)
+{
+    if (pl->need.part)
+        r->text = arena_printf(pl->a, "a share of a GPU there is %s, %d.%03d is asked for",
+                               g->slice, pl->need.part / 1000, pl->need.part % 1000);
+    return refuse_row(r, pl->need.part ? REASON_FRACTION : REASON_ONLY_SHARES, 0, 0);
+}
+
 static bool filter_devices(struct place *pl, struct row *r)
 {
     const struct table *t = &pl->p->t;
@@ -459,7 +469,7 @@ static bool filter_devices(struct place *pl, struct row *r)
     }
     if (pl->need.mode == NEED_FRACTION && pl->need.hard)
         return refuse_row(r, REASON_ISOLATION, 0, 0);
-    return true;
+    return !g->shares || need_kind(&pl->need).shares || refuse_shares(pl, r, g);
 }
 
 bool filter_group(struct place *pl, struct row *r)

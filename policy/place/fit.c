@@ -77,8 +77,10 @@ static uint32_t device_slots(const struct table *t, uint32_t member, const struc
             sum += (uint32_t)(d->free_milli / n->milli);
     }
     if (n->mode == NEED_WHOLE)
-        sum = sum > m->others + m->strayed ? sum - m->others - m->strayed : 0;
-    return sum / n->count;
+        whole = m->others + m->strayed;
+    else
+        whole = n->mode == NEED_MIG ? m->strayed : 0;
+    return sum > whole ? (sum - whole) / n->count : 0;
 }
 
 uint32_t member_slots(const struct table *t, uint32_t member, const struct need *n)
@@ -197,6 +199,25 @@ void fit_explain(const struct table *t, uint32_t group, const struct need *n, st
 }
 
 /* ---- what others hold ---- */
+/* What others hold of instances and shares is taken from their sets: first what is beyond them. */
+static void slices_without_others(const struct node *doc, struct device *dev, uint32_t n)
+{
+    for (uint32_t k = 0; k < doc->spec->n_counted; k++) {
+        const struct counted_gpus *c = &doc->spec->counted[k];
+        int64_t others = node_others_counted(doc, c);
+
+        for (uint32_t i = 0; i < n; i++)
+            if (dev[i].mig && device_kind_is(&dev[i], counted_kind(c)))
+                others -= dev[i].mig_over[0];
+        for (uint32_t i = 0; i < n; i++) {
+            if (!dev[i].mig || !device_kind_is(&dev[i], counted_kind(c)))
+                continue;
+            for (; others > 0 && dev[i].mig_used; others--)
+                dev[i].mig_used &= dev[i].mig_used - 1;
+        }
+    }
+}
+
 /* Workers that one member had room for, had others given back what they hold. */
 static uint32_t slots_without_others(const struct table *t, uint32_t member, const struct need *n)
 {
@@ -226,6 +247,7 @@ static uint32_t slots_without_others(const struct table *t, uint32_t member, con
         dev[i].free_milli += 1000;
         m.n_free += mine && dev[i].free_milli == 1000;
     }
+    slices_without_others(r->doc, dev, node.n_dev);
     return member_slots(&v, 0, n);
 }
 
@@ -244,7 +266,7 @@ void fit_others(const struct table *t, uint32_t group, const struct need *n, str
         if (then == now)
             continue;
         ret->nodes++;
-        ret->gpus += node_others_gpus(doc);
+        ret->gpus += node_others_of(doc, need_kind(n));
         ret->cpu += node_others_cpu(doc);
         ret->memory += node_others_memory(doc);
     }
@@ -375,7 +397,7 @@ void fit_seat(const struct place *pl, uint32_t member, struct fit_taken *taken,
 
     as->rank = rank;
     as->node = arena_strdup(pl->a, n->obj->meta->name);
-    as->mig = pl->need.mode == NEED_MIG ? arena_strdup(pl->a, pl->need.mig) : "";
+    as->mig = arena_strdup(pl->a, need_kind(&pl->need).mig);
     if (pl->need.mode == NEED_CPU)
         return;
     as->n_gpus = fit_devices(t, member, &pl->need, taken, dev);
@@ -384,6 +406,7 @@ void fit_seat(const struct place *pl, uint32_t member, struct fit_taken *taken,
     if (t->members[member].counted) {
         as->count = as->n_gpus;
         as->n_gpus = 0;
+        as->shares = need_kind(&pl->need).shares ? t->groups[t->members[member].group].shares : 0;
         return;
     }
     as->gpus = arena_array(pl->a, int64_t, as->n_gpus);

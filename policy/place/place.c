@@ -50,15 +50,15 @@ static bool misfit_others(struct place *pl, struct row *r, const struct need *n,
 {
     const struct table *t = &pl->p->t;
     const char *class_ = t->classes[t->groups[r->group].class_].name;
-    char gpus[128] = "", cpu[64] = "", memory[64] = "", figure[32];
+    char gpus[192] = "", what[128], cpu[64] = "", memory[64] = "", figure[32];
     struct fit_others o;
 
     fit_others(t, r->group, n, &o);
     if (!o.nodes || o.room < n->min_workers)
         return false;
+    slice_print(*class_ ? class_ : "GPUs", need_kind(n), what, sizeof(what));
     if (o.gpus)
-        (void)snprintf(gpus, sizeof(gpus), " %lld %.63s", (long long)o.gpus,
-                       *class_ ? class_ : "GPUs");
+        (void)snprintf(gpus, sizeof(gpus), " %lld %s", (long long)o.gpus, what);
     quantity_print_milli(o.cpu, figure);
     if (o.cpu)
         (void)snprintf(cpu, sizeof(cpu), "%s %s CPU", *gpus ? "," : "", figure);
@@ -97,11 +97,11 @@ static bool misfit_counted(struct place *pl, struct row *r, const struct need *n
     const struct member *mb = &t->members[member];
     const struct node_rec *node = &t->nodes[mb->node];
     const char *class_ = t->classes[t->groups[mb->group].class_].name;
-    const struct counted_gpus c = node_counted(node->doc, class_);
+    const struct counted_gpus c = node_counted(node->doc, class_, need_kind(n));
     int64_t room = c.unhealthy - mb->others - mb->strayed;
 
     for (uint32_t i = node->dev0; i < node->dev0 + node->n_dev; i++)
-        if (t->devices[i].member == member)
+        if (t->devices[i].member == member && !t->devices[i].mig)
             room += t->devices[i].free_milli / 1000;
     if (!c.unhealthy || room < n->count || t->cpu_free[mb->node] < n->cpu ||
         t->memory_free[mb->node] < n->memory)
@@ -111,6 +111,79 @@ static bool misfit_counted(struct place *pl, struct row *r, const struct need *n
                            node->obj->meta->name);
     (void)explain_misfit(pl, r, REASON_UNHEALTHY, member_free(mb), n->count);
     return true;
+}
+
+/* ---- MIG instances and shares ---- */
+struct slices {
+    int64_t there, unhealthy; /* of what is asked for */
+    char others[96];          /* profiles that there are instead */
+};
+
+static void slices_other(struct slices *s, const char *profile)
+{
+    size_t n = strlen(s->others), more = strlen(profile);
+
+    if (n + more + 3 < sizeof(s->others) && !strstr(s->others, profile))
+        (void)snprintf(s->others + n, sizeof(s->others) - n, "%s%s", n ? ", " : "", profile);
+}
+
+/* Would its node have room, were the unhealthy ones healthy? Counts what a member has. */
+static bool slices_count(const struct place *pl, const struct row *r, const struct need *n,
+                         uint32_t member, struct slices *s)
+{
+    const struct table *t = &pl->p->t;
+    const struct member *mb = &t->members[member];
+    const struct node_rec *node = &t->nodes[mb->node];
+    const struct counted_gpus c = node_counted(
+        node->doc, t->classes[t->groups[r->group].class_].name, need_kind(n));
+    int64_t room = c.unhealthy - mb->strayed;
+
+    for (uint32_t i = node->dev0; i < node->dev0 + node->n_dev; i++) {
+        const struct device *d = &t->devices[i];
+
+        for (uint32_t k = 0; d->member == member && d->mig && k < d->spec->n_migProfiles; k++) {
+            bool mine = strcmp(d->spec->migProfiles[k], n->mig) == 0;
+
+            s->there += mine;
+            room += mine && k < 64 && !(d->mig_used >> k & 1);
+            if (!mine)
+                slices_other(s, d->spec->migProfiles[k]);
+        }
+        if (device_kind_is(d, need_kind(n)) && d->member == member)
+            room -= d->mig_over[0];
+    }
+    s->there += c.unhealthy;
+    s->unhealthy += c.unhealthy;
+    return c.unhealthy && room >= n->count && t->cpu_free[mb->node] >= n->cpu &&
+           t->memory_free[mb->node] >= n->memory;
+}
+
+static bool misfit_slices(struct place *pl, struct row *r, const struct need *n)
+{
+    const struct table *t = &pl->p->t;
+    const struct group *g = &t->groups[r->group];
+    struct slices s = {0};
+    char what[128];
+
+    slice_print(t->classes[g->class_].name, need_kind(n), what, sizeof(what));
+    for (uint32_t m = g->m0; m < g->m0 + g->n; m++) {
+        const struct node_rec *node = &t->nodes[t->members[m].node];
+
+        if (!node->ok || !slices_count(pl, r, n, m, &s))
+            continue;
+        r->text = arena_printf(pl->a, "%lld %s of node %.80s are unhealthy",
+                               (long long)node_counted(node->doc, t->classes[g->class_].name,
+                                                       need_kind(n)).unhealthy,
+                               what, node->obj->meta->name);
+        return explain_misfit(pl, r, REASON_UNHEALTHY, 0, n->count);
+    }
+    if (!s.there && *s.others)
+        r->text = arena_printf(pl->a, "no %s: there is %s", what, s.others);
+    else if (!s.there)
+        r->text = arena_printf(pl->a, "no %s", what);
+    else
+        r->text = arena_printf(pl->a, "none of the %lld %s is free", (long long)s.there, what);
+    return explain_misfit(pl, r, n->part ? REASON_FRACTION : REASON_MIG, 0, n->count);
 }
 
 /* A node of the group that would have room for a worker, were its devices healthy. */
@@ -219,10 +292,8 @@ static bool misfit_single(struct place *pl, struct row *r)
         return explain_misfit(pl, r, REASON_MEMORY, c.memory, n->memory);
     if (c.hard > 0)
         return explain_misfit(pl, r, REASON_ISOLATION, c.hard, 0);
-    if (n->mode == NEED_MIG) {
-        r->text = n->mig;
-        return explain_misfit(pl, r, REASON_MIG, 0, n->count);
-    }
+    if (n->mode == NEED_MIG)
+        return misfit_slices(pl, r, n);
     if (n->mode == NEED_FRACTION)
         return explain_misfit(pl, r, REASON_FRACTION, n->milli, 0);
     if (n->nvlink) {
@@ -288,6 +359,8 @@ static void row_merge(struct place *pl, struct row *r)
             groups[o->group].capacity != groups[r->group].capacity)
             continue;
         o->nodes += r->nodes;
+        if (r->reason == REASON_FRACTION && !o->text)
+            o->text = r->text; /* what a share there is says more */
         if (r->reason == REASON_GPU_BUSY && !r->text && !o->text) {
             o->x += r->x;
             o->y += r->y;
@@ -318,10 +391,10 @@ static void look_at_target(struct place *pl, uint32_t target)
                                               .nodes = t->n_nodes};
         return;
     }
-    pl->need.shares = target_can(t->spec->type, CAN_SHARE);
     for (uint32_t g = t->g0; g < t->g0 + t->n_groups; g++) {
         struct row *r = &pl->rows[pl->n_rows];
 
+        need_at(pl, &pl->need, &pl->p->t.groups[g]);
         if (!group_asked_for(pl, g))
             continue;
         *r = (struct row){
@@ -359,6 +432,7 @@ int place_look(struct place *pl, const struct pool *cp, const struct place_reque
             look_at_target(pl, i);
         score_rows(pl);
     }
+    need_at(pl, &pl->need, NULL);
     accounts_lay_aside((struct pool *)pl->p, own, 1);
     return 0;
 }

@@ -96,16 +96,23 @@ bool window_time(const struct pool *p, const char *zone, int64_t ms, char *out, 
 /* ---- the request ---- */
 enum need_mode { NEED_CPU, NEED_WHOLE, NEED_FRACTION, NEED_MIG };
 struct need {
-    enum need_mode mode;
+    enum need_mode mode; /* NEED_MIG: also of shares, whose profile is "1/4" */
     uint32_t workers, min_workers;
     uint32_t count; /* devices, or MIG instances, of one worker */
     int32_t milli;  /* share of each device */
+    int32_t part;   /* a fraction: what of it is asked for, whichever way it is given; 0: none */
     const char *mig;
     bool nvlink;         /* the devices of one worker must be joined by it */
     bool hard, shares;   /* shares: CAN_SHARE of the target looked at */
     int64_t cpu, memory; /* of one worker */
     enum domain_level within, prefer;
 };
+/* Of what it takes one or more, where that is counted. */
+static inline struct slice_kind need_kind(const struct need *n)
+{
+    return (struct slice_kind){n->mode == NEED_MIG && !n->part ? n->mig : "",
+                               n->mode == NEED_MIG && n->part > 0};
+}
 struct fit_count {                   /* why nodes of a group were passed over */
     int64_t cpu, memory, gpus, hard; /* gpus: no device as asked for */
     int64_t best;                    /* most devices free on one node */
@@ -242,6 +249,9 @@ int64_t hold_ends_at(const struct pool *p, const struct hold *h);
 /* by what the workload itself says: sets pending and message */
 bool place_refused(struct place *pl);
 void need_read(const struct workload_spec *s, struct need *n);
+/* What it is in that group (NULL: as asked for): a fraction is one share, where GPUs are given in
+ * shares that are large enough. */
+void need_at(const struct place *pl, struct need *n, const struct group *g);
 int64_t need_milli(const struct need *n, uint32_t workers); /* GPUs × 1000 */
 /* filter.c */
 double class_speed(const struct table *t, uint32_t class_);

@@ -7,13 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static int32_t mig_share(const char *profile) /* "3g.40gb": 3 of the 7 slices of a device */
-{
-    int32_t slices = profile[0] >= '1' && profile[0] <= '7' ? profile[0] - '0' : 7;
-
-    return (slices * 1000 + 6) / 7;
-}
-
 void need_read(const struct workload_spec *s, struct need *n)
 {
     const struct resources *r = s->resources;
@@ -39,17 +32,31 @@ void need_read(const struct workload_spec *s, struct need *n)
     if (g->mig[0]) {
         n->mode = NEED_MIG;
         n->mig = g->mig;
-        n->milli = mig_share(g->mig);
+        n->milli = policy_mig_milli(g->mig);
         n->count = g->count > 0 ? (uint32_t)g->count : 1;
     } else if (g->fraction > 0 && g->fraction < 1) {
         n->mode = NEED_FRACTION;
         n->milli = (int32_t)(g->fraction * 1000 + 0.5);
         n->milli = n->milli < 1 ? 1 : n->milli;
+        n->part = n->milli;
     } else {
         n->mode = NEED_WHOLE;
         n->milli = 1000;
         n->count = g->count > 0 ? (uint32_t)g->count : 1;
     }
+}
+
+void need_at(const struct place *pl, struct need *n, const struct group *g)
+{
+    bool share = n->part && g && g->shares && n->part <= policy_share_milli(g->shares) && !n->hard;
+
+    if (g)
+        n->shares = target_can(pl->p->t.targets[g->target].spec->type, CAN_SHARE);
+    if (!n->part)
+        return;
+    n->mode = share ? NEED_MIG : NEED_FRACTION;
+    n->mig = share ? g->slice : "";
+    n->milli = share ? policy_share_milli(g->shares) : n->part;
 }
 
 /* ---- who was saved by N workers goes on with N ---- */

@@ -53,8 +53,8 @@ static void capacity_count(struct pool *p)
 
         if (d->member == NONE || !t->targets[t->nodes[d->node].target].obj)
             continue;
-        p->capacity[t->groups[t->members[d->member].group].class_] += 1000;
-        p->capacity[t->n_classes] += 1000;
+        p->capacity[t->groups[t->members[d->member].group].class_] += device_capacity(d);
+        p->capacity[t->n_classes] += device_capacity(d);
     }
 }
 

@@ -145,6 +145,7 @@ static struct hold *hold_make(enum hold_kind kind, const char *key, const struct
         h->at[i] = (struct hold_at){
             .gpus = gpus, .n_gpus = a->n_gpus, .slot = NONE, .milli = (int32_t)a->gpuMilli};
         h->at[i].count = a->count;
+        h->at[i].shares = a->shares;
         if (a->n_gpus)
             memcpy(gpus, a->gpus, sizeof(*gpus) * a->n_gpus);
         gpus += a->n_gpus;
@@ -184,6 +185,7 @@ struct hold *hold_copy(const struct hold *h)
         pl.assignments[i].gpus = (int64_t *)h->at[i].gpus;
         pl.assignments[i].n_gpus = h->at[i].n_gpus;
         pl.assignments[i].count = h->at[i].count;
+        pl.assignments[i].shares = h->at[i].shares;
         pl.assignments[i].gpuMilli = h->at[i].milli;
     }
     c = hold_make(h->kind, h->key, h->workload, &pl);

@@ -1,7 +1,8 @@
 /* The pool's inside: documents, the node table with its groups and buckets, what is held, and the
  * accounts.
  *
- *   Target ──< group (target, class, capacity, fabric, memory) ──< member (node, class) ──< device
+ *   Target ──< group (target, class, capacity, fabric, memory, shares)
+ *          ──< member (node, class) ──< device
  *
  * A member sits in bucket b of its group while its node is usable and b of its devices are entirely
  * free and not others', so that "the node with the least room that is enough" is a walk over few
@@ -56,13 +57,22 @@ struct device {
     uint64_t mig_used;     /* bit = place in spec->migProfiles */
     uint32_t link;         /* NVLink joins those of a node with equal numbers; 0 = none told */
     bool shared, mig;
-    bool counted; /* one of those without a number, which stand last on their node */
+    /* One of those without a number, which stand last on their node. MIG instances that are
+     * counted, and shares, are up to 64 to a device that is cut into them (mig). */
+    bool counted;
+    uint32_t shares; /* of a GPU; 0: they are none */
+    int32_t slice_milli; /* each of them is so much of a GPU */
 };
+/* In 1/1000 GPU. */
+static inline int64_t device_capacity(const struct device *d)
+{
+    return d->counted && d->mig ? (int64_t)d->spec->n_migProfiles * d->slice_milli : 1000;
+}
 struct member {
     uint32_t node, group;
     uint32_t n_dev, n_free; /* devices, entirely free ones (those cut by MIG are in neither) */
     uint32_t others;        /* of the free ones so many are others', nobody knows which */
-    uint32_t strayed;       /* and so many held by count, though they have numbers now */
+    uint32_t strayed;       /* and so many held of another kind than the node has now */
     bool counted;
     uint32_t next;          /* further member of the same node */
 };
@@ -85,6 +95,8 @@ struct group {
     const char *fabric;
     int64_t memory;
     bool has_shared, has_mig, has_counted;
+    uint32_t shares; /* its devices are shares of GPUs, so many of each; 0: they are not */
+    const char *slice; /* "1/4", as which those are known; or NULL */
     uint32_t m0, n; /* members [m0, m0 + n) */
     uint32_t n_ok;  /* of usable nodes */
     uint32_t max_dev, words, dev_words;
@@ -137,7 +149,7 @@ struct hold_at {
     const char *node, *mig;
     const int64_t *gpus;
     uint32_t n_gpus, slot;
-    int64_t count; /* devices without numbers */
+    int64_t count, shares; /* devices without numbers; shares of so many */
     int32_t milli;
 };
 static inline int32_t hold_at_milli(const struct hold_at *a)
@@ -253,12 +265,23 @@ struct gpu counted_device(const struct counted_gpus *c); /* as any of them; its 
 uint32_t counted_devices(const struct node_spec *s);
 bool same_counted(const struct node_spec *a, const struct node_spec *b);
 void table_counted(struct table *t, uint32_t node); /* makes them */
-/* Of those of that class: which one is taken next (sign 1), or given back (-1); NULL: none. */
+static inline struct slice_kind hold_at_kind(const struct hold_at *at)
+{
+    return (struct slice_kind){at->mig, at->shares > 0};
+}
+/* Is it one of those that are counted, and of that kind? */
+bool device_kind_is(const struct device *d, struct slice_kind kind);
+/* Of those of that class and kind: which is taken next (sign 1), or given back (-1); NULL: none. */
 struct device *counted_take(const struct table *t, const struct node_rec *n, const char *class_,
-                            int sign);
-/* How many of them it holds there; 0 also where the node counts none. */
+                            struct slice_kind kind, int sign);
+/* How many of them it holds there, by count or by numbers that the node tells no more; 0 also where
+ * the node has none of that kind. */
 int64_t counted_held(const struct table *t, const struct node_rec *n, const struct hold *h,
                      const struct hold_at *at);
+/* So many devices of a member are held by it, nobody knows which: the node tells that class
+ * otherwise now. Each of another kind may be all of a GPU. */
+int64_t counted_strayed(const struct table *t, const struct node_rec *n, const struct hold *h,
+                        const struct hold_at *at, const struct group *g);
 void counted_apply(struct table *t, const struct hold *h, const struct hold_at *at, int sign);
 void table_member_bucket(struct table *t, uint32_t m, bool in); /* takes it out, or in again */
 /* What others hold; `was`: the document by which it was counted before, or NULL. */

@@ -114,8 +114,8 @@ struct build_node { /* sorted: target, then topology path, then name */
     const char *path[6]; /* region, zone, block, rack, leaf, nvlinkDomain */
     uint32_t target;
 };
-struct build_member { /* sorted: target, class, capacity, fabric, memory, node */
-    uint32_t target, class_, node, n_dev;
+struct build_member { /* sorted: target, class, capacity, fabric, memory, shares, node */
+    uint32_t target, class_, node, n_dev, shares;
     enum capacity capacity;
     const char *fabric;
     int64_t memory;
@@ -149,7 +149,7 @@ static int cmp_group(const struct build_member *a, const struct build_member *b)
         c = strcmp(a->fabric, b->fabric);
     if (c == 0)
         c = (a->memory > b->memory) - (a->memory < b->memory);
-    return c;
+    return c ? c : cmp_u32(a->shares, b->shares);
 }
 
 static int cmp_build_member(const void *pa, const void *pb)
@@ -376,13 +376,14 @@ static uint32_t node_members(struct pool *p, uint32_t node, struct build_member 
             continue;
         }
         for (k = 0; k < n && (out[k].class_ != class_ || out[k].memory != memory ||
-                              out[k].counted != d->counted);
+                              out[k].counted != d->counted || out[k].shares != d->shares);
              k++)
             ;
         if (k == n) {
             out[n] = base;
             out[n].class_ = class_;
             out[n].counted = d->counted;
+            out[n].shares = d->shares;
             out[n++].memory = memory;
         }
         d->member = k; /* place in out for now */
@@ -431,6 +432,8 @@ static void build_groups(struct table *t, const struct build_member *b, uint32_t
             g->capacity = b[i].capacity;
             g->fabric = b[i].fabric;
             g->memory = b[i].memory;
+            g->shares = b[i].shares;
+            g->slice = g->shares ? arena_printf(t->mem, "1/%u", g->shares) : NULL;
             g->m0 = i;
         }
         g = &t->groups[t->n_groups - 1];
@@ -467,7 +470,7 @@ static void link_devices(struct pool *p, uint32_t node)
         for (m = n->member; m != NONE; m = t->members[m].next) {
             g = &t->groups[t->members[m].group];
             if (g->class_ == class_ && g->memory == device_memory(t, class_, d->spec) &&
-                t->members[m].counted == d->counted)
+                t->members[m].counted == d->counted && g->shares == d->shares)
                 break;
         }
         INV(m != NONE);

@@ -47,7 +47,9 @@ static double amount_of(const struct planner *x, const struct seat *s)
 
     if (x->pl->need.mode == NEED_CPU)
         return (double)h->cpu;
-    return x->pl->need.mode == NEED_MIG ? (double)h->at[s->at].n_gpus : (double)s->milli;
+    if (x->pl->need.mode == NEED_MIG)
+        return (double)h->at[s->at].n_gpus + (double)h->at[s->at].count;
+    return (double)s->milli;
 }
 
 static int cmp_rate(const void *pa, const void *pb)

@@ -72,12 +72,13 @@ static void search(struct planner *x)
 
         if (o->excluded)
             continue;
-        x->pl->need.shares = target_can(x->p->t.targets[g->target].spec->type, CAN_SHARE);
+        need_at(x->pl, &x->pl->need, g);
         if (o->limited)
             plan_limited(x, o);
         else
             plan_offer(x, o);
     }
+    need_at(x->pl, &x->pl->need, NULL);
 }
 
 /* ---- trying it ---- */

@@ -44,11 +44,6 @@ void view_load(struct planner *x, uint32_t member)
                           .memory_free = &v->memory};
 }
 
-static bool class_is(const struct view *v, const char *class_)
-{
-    return strcmp(v->t.classes[v->t.groups[v->member.group].class_].name, class_) == 0;
-}
-
 static void device_take(struct view *v, struct device *d, int32_t milli)
 {
     if (d->member == 0 && !d->mig)
@@ -77,10 +72,17 @@ static void seat_take(struct view *v, const struct hold *h, const struct hold_at
         device_take(v, d, sign * at->milli);
     }
     count = counted_held(&v->t, &v->node, h, at);
-    if (!count && at->count && !v->member.counted && class_is(v, h->class_))
-        v->member.strayed += (uint32_t)(sign * (int32_t)at->count);
-    for (; count > 0; count--)
-        device_take(v, counted_take(&v->t, &v->node, h->class_, sign), sign * at->milli);
+    if (!count)
+        v->member.strayed += (uint32_t)(sign * counted_strayed(&v->t, &v->node, h, at,
+                                                               &v->t.groups[v->member.group]));
+    for (; count > 0; count--) {
+        struct device *d = counted_take(&v->t, &v->node, h->class_, hold_at_kind(at), sign);
+
+        if (d->mig)
+            device_mig_take(d, d->spec->migProfiles[0], sign);
+        else
+            device_take(v, d, sign * at->milli);
+    }
 }
 
 void view_take(struct planner *x, uint32_t node, uint32_t suspect, int sign)
@@ -207,8 +209,10 @@ static double seat_gpu(const struct planner *x, const struct hold *h, const stru
         else
             sum += strcmp(at->mig, n->mig) == 0;
     }
-    if (n->mode == NEED_WHOLE)
+    if (n->mode == NEED_WHOLE && !*at->mig && !at->shares)
         sum += (double)at->milli * (double)counted_held(&v->t, &v->node, h, at);
+    else if (n->mode == NEED_MIG && slice_same(hold_at_kind(at), need_kind(n)))
+        sum += (double)counted_held(&v->t, &v->node, h, at);
     return sum;
 }
 

@@ -68,10 +68,67 @@ class Counted(Callout):
         self.ask("more", {"count": 2})
         self.waits("more", "GpusInUse", "1 of 2 free on one node")
         told = self.cli("describe", "workload", "two").stdout
-        self.check("describe says which its server picked", ",".join(d.partition(":")[2] for d in two) in told.split("Workers:")[-1])
+        self.check("describe says which its server picked", ",".join(d.rpartition(":")[2] for d in two) in told.split("Workers:")[-1])
         self.done("one")
         self.check("it runs once there is room", len(self.given("more")) == 2, self.given("more"))
         self.done("two", "more")
+
+    def instances_and_shares_by_count(self):
+        """Of one class whole GPUs, instances of two MIG profiles, and shares: each is given for itself, and waited for by itself."""
+        self.kill_server()
+        self.serve("--nodes", "1", "--counted", "1", "1g.10gb=2", "3g.40gb=1", "1/4=4")
+        wait_for("the rows of rack.n1", lambda: len(self.node("rack.n1").get("spec", {}).get("counted", [])) == 4, 60)
+        asked = {"seventh": {"mig": "1g.10gb"}, "other": {"mig": "1g.10gb"}, "half": {"mig": "3g.40gb"}, "whole": {"count": 1},
+                 **{f"part-{i}": {"fraction": 0.25 if i else 0.1} for i in range(4)}}
+        for name, gpu in asked.items():
+            self.ask(name, gpu)
+        given = {name: self.given(name) for name in asked}
+        self.check("each has one of what it asked for, and none has another's", all(len(d) == 1 for d in given.values())
+                   and len({d[0] for d in given.values()}) == len(asked) and given["half"] == ["n1:3g.40gb:0"] and "share" in given["part-0"][0], given)
+        self.ask("third", {"mig": "1g.10gb"})
+        self.waits("third", "MigProfileMissing", "none of the 2 1g.10gb instances of h100 is free")
+        self.ask("none", {"mig": "7g.80gb"})
+        self.waits("none", "MigProfileMissing", "no 7g.80gb instances of h100: there is")
+        self.ask("part-4", {"fraction": 0.25})
+        self.waits("part-4", "FractionDoesNotFit", "none of the 4 shares of h100 is free")
+        self.ask("large", {"fraction": 0.5})
+        self.waits("large", "FractionDoesNotFit", "a share of a GPU there is 1/4, 0.500 is asked for")
+        self.ask("hard", {"fraction": 0.25, "isolation": "hard"})
+        self.waits("hard", "IsolationImpossible")
+        self.check("describe says what it has", "any 3g.40gb" in self.cli("describe", "workload", "half").stdout
+                   and "any 1/4" in self.cli("describe", "workload", "part-1").stdout)
+        held = {n: self.status(n)["placement"]["gpus"] for n in asked}
+        self.check("each holds the part of a GPU that it is", [held[n] for n in ("seventh", "half", "whole", "part-0", "part-1")] == [143, 429, 1000, 250, 250], held)
+        wide = self.cli("get", "nodes", "rack.n1", "-o", "wide").stdout.splitlines()
+        self.check("get -o wide shows them", "MIG" in wide[0] and "1g.10gb" in wide[-1], wide[-1:])
+        for name in ("none", "large", "hard"):
+            self.cli("delete", "workload", name)
+        self.done("seventh", "part-2")
+        self.check("who waited has what fell free", self.given("third") == given["seventh"] and self.given("part-4") == given["part-2"])
+        self.done("third", "part-4", *[n for n in asked if n not in ("seventh", "part-2")])
+        self.check("the ledger's balance is exact", self.cost()["balance"]["exact"], self.cost()["balance"])
+        self.check("nothing lay beyond what is there", self.cost()["balance"]["overhangTime"] == "0")
+        for name, part in (("seventh", 0.143), ("half", 0.429), ("part-1", 0.25)):
+            spent = self.status(name)["spent"]
+            self.check(f"{name} is charged for that part", abs(spent["gpuHours"] - spent["cpuHours"] * part) < 1e-7, spent)
+
+    def others_hold_of_a_kind(self):
+        rows = [{"class": "h100", "count": 1}, {"class": "h100", "mig": "1g.10gb", "count": 3, "unhealthy": 1}]
+        self.from_now_on({**NODE, "counted": rows, "others": {"classes": [{"class": "h100", "mig": "1g.10gb", "count": 1}]}})
+        wait_for("what others hold", lambda: self.node("rack.n1").get("status", {}).get("others"), 60)
+        self.ask("first", {"mig": "1g.10gb"})
+        self.check("what is left is given", len(self.given("first")) == 1)
+        self.ask("next", {"mig": "1g.10gb"})
+        self.waits("next", "HeldByOthers", "others than Hanse hold 1 1g.10gb instances of h100")
+        self.ask("beside-it", {"count": 1}, ticks=1)
+        self.check("a whole one is none of theirs", self.phase("beside-it", *OVER)["phase"] == "Succeeded")
+        self.nodes({**NODE, "counted": rows})
+        self.check("it runs once they are gone", len(self.given("next")) == 1)
+        self.ask("last-one", {"mig": "1g.10gb"})
+        self.waits("last-one", "GpusUnhealthy", "1 1g.10gb instances of h100 of node rack.n1 are unhealthy")
+        self.done("first")
+        self.check("and so does the last once there is room", len(self.given("last-one")) == 1)
+        self.done("next", "last-one")
 
     def sums_are_those_of_the_devices(self):
         report = self.cost("--by", "workload")
@@ -132,8 +189,9 @@ def main():
         return 77
     folder, only = tempfile.mkdtemp(prefix="hanse-counted-"), os.environ.get("HANSE_ONLY", "")
     c, began = Counted(hanse, folder), time.monotonic()
-    parts = (Counted.devices_by_count, Counted.sums_are_those_of_the_devices, Counted.others_and_unhealthy_ones,
-             Counted.a_node_that_cannot_be_read, Counted.nothing_ever_ran_twice)
+    parts = (Counted.devices_by_count, Counted.sums_are_those_of_the_devices, Counted.instances_and_shares_by_count,
+             Counted.others_hold_of_a_kind, Counted.others_and_unhealthy_ones, Counted.a_node_that_cannot_be_read,
+             Counted.nothing_ever_ran_twice)
     try:
         for part in (Counted.begin, *[p for p in parts if only in p.__name__]):
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)

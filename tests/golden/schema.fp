@@ -143,6 +143,8 @@ counted_gpus 2 0 -
 counted_gpus 3 7 -
 counted_gpus 4 1 -
 counted_gpus 5 1 -
+counted_gpus 6 0 -
+counted_gpus 7 1 -
 topology 1 0 -
 topology 2 0 -
 topology 3 0 -
@@ -163,6 +165,8 @@ node_spec 20 0 -
 node_spec 21 11 counted_gpus
 others_class 1 0 -
 others_class 2 1 -
+others_class 3 0 -
+others_class 4 3 -
 node_others 1 8 -
 node_others 2 7 -
 node_others 3 14 -
@@ -388,6 +392,7 @@ assignment 3 14 -
 assignment 4 1 -
 assignment 5 0 -
 assignment 6 1 -
+assignment 7 1 -
 placement 1 0 -
 placement 2 0 -
 placement 3 4 capacity

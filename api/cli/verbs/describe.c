@@ -96,8 +96,13 @@ static const char *worker_count(struct cli *c, const cJSON *o, const cJSON *w)
     cJSON_ArrayForEach(a, list)
     {
         double count = json_number_at(a, "count");
-        if (count >= 1 && (int64_t)json_number_at(a, "rank") == (int64_t)json_number_at(w, "rank"))
-            return arena_printf(c->mem, "any %.0f", count);
+        if (count < 1 || (int64_t)json_number_at(a, "rank") != (int64_t)json_number_at(w, "rank"))
+            continue;
+        if (*json_text_of(a, "mig"))
+            return arena_printf(c->mem, "any %s", json_text_of(a, "mig"));
+        if (json_number_at(a, "shares") > 0)
+            return arena_printf(c->mem, "any 1/%.0f", json_number_at(a, "shares"));
+        return arena_printf(c->mem, "any %.0f", count);
     }
     return "-";
 }

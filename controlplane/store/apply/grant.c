@@ -351,15 +351,20 @@ static int64_t given_count(const struct placement *p, uint32_t rank)
 /* A node that counts its devices of this class gives a number of them, whichever the target names:
  * by the log no more than there are. */
 static bool count_choose(struct txn *t, const struct placement *p, uint32_t rank,
-                         const struct assignment *asked, int64_t there)
+                         const struct assignment *asked, const struct counted_gpus *c)
 {
     struct assignment *a = &p->assignments[rank];
 
-    a->gpuMilli = asked->gpuMilli;
+    a->mig = asked->mig;
+    a->shares = asked->shares > 0 ? c->shares : 0;
+    a->gpuMilli = a->shares > 0 ? policy_share_milli(a->shares) : asked->gpuMilli;
     a->count = assignment_devices(asked);
     a->gpus = NULL;
     a->n_gpus = 0;
-    return a->count + given_count(p, rank) + root_counted_held(t->w, a->node, p->class_) <= there;
+    struct slice_kind kind = assignment_kind(a);
+    return a->count + given_count(p, rank) +
+               root_counted_held(t->w, a->node, p->class_, &kind) <=
+           c->count;
 }
 
 /* Devices that the target did not name are any that are free by the log. */
@@ -373,10 +378,11 @@ bool seat_choose(struct txn *t, const struct placement *p, uint32_t rank,
 
     int64_t want = assignment_devices(asked);
 
-    struct counted_gpus c = node_counted(o ? object_as(o, node) : NULL, p->class_);
+    struct counted_gpus c =
+        node_counted(o ? object_as(o, node) : NULL, p->class_, assignment_kind(asked));
     if (want && c.count)
-        return count_choose(t, p, rank, asked, c.count);
-    a->count = 0;
+        return count_choose(t, p, rank, asked, &c);
+    a->count = a->shares = 0;
     if (a->n_gpus || !want)
         return true;
     a->gpuMilli = asked->gpuMilli;

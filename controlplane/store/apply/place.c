@@ -20,6 +20,21 @@ static const struct gpu_request *gpu_of(const struct workload *w)
 }
 
 /* ---- the shape: does the placement give what the spec asks for now? ---- */
+/* What is had by count is whole, an instance of the profile, or one share that is large enough. */
+static bool slices_sound(const struct gpu_request *g, const struct assignment *a)
+{
+    bool part = g && g->fraction > 0 && g->fraction < 1;
+
+    if (a->count < 0 || a->count > LIMIT_NODE_COUNTED || a->shares < 0 ||
+        a->shares > LIMIT_GPU_SHARES || (a->count ? a->n_gpus > 0 : a->shares > 0))
+        return false;
+    if (!a->count)
+        return true;
+    if (part != (a->shares > 1))
+        return false;
+    return a->gpuMilli == (*a->mig ? policy_mig_milli(a->mig) : policy_share_milli(a->shares));
+}
+
 static int check_worker(struct txn *t, const struct place *x, const struct assignment *a)
 {
     const struct gpu_request *g = gpu_of(x->w);
@@ -28,7 +43,7 @@ static int check_worker(struct txn *t, const struct place *x, const struct assig
 
     if (strlen(a->node) > 253 || !*a->node || strlen(a->mig) > 32)
         return PLACE_ERR(t, "worker %lld has no node", (long long)a->rank);
-    if (a->count < 0 || a->count > LIMIT_NODE_COUNTED || (a->count && (a->n_gpus || share)))
+    if (!slices_sound(g, a))
         return PLACE_ERR(t, "worker %lld gets %lld GPUs by count", (long long)a->rank,
                          (long long)a->count);
     if (assignment_devices(a) != want || strcmp(a->mig, g ? g->mig : "") != 0)
@@ -95,6 +110,34 @@ static const struct gpu *device_of(const struct node *n, int64_t index)
     return NULL;
 }
 
+/* What is held by count though the node numbers its devices of that class now. */
+static int64_t strayed(const struct txn *t, const struct place *x, const struct node *n,
+                       const char *node)
+{
+    const struct slice_kind none = {"\1", false}; /* no row is of that kind */
+
+    return node_counts(n, x->p->class_)
+               ? 0
+               : root_counted_strayed(t->w, n, node, x->p->class_, &none);
+}
+
+/* Of all its devices. */
+static int64_t instances_free(const struct txn *t, const struct assignment *a, const struct node *n)
+{
+    int64_t sum = 0;
+
+    for (uint32_t i = 0; i < n->spec->n_gpus; i++) {
+        const struct gpu *g = &n->spec->gpus[i];
+        int64_t here = 0;
+
+        for (uint32_t k = 0; k < g->n_migProfiles; k++)
+            here += strcmp(g->migProfiles[k], a->mig) == 0;
+        here -= root_mig_held(t->w, a->node, g->index, a->mig);
+        sum += here > 0 ? here : 0;
+    }
+    return sum;
+}
+
 static int check_device(struct txn *t, const struct place *x, const struct assignment *a,
                         const struct node *n, const struct node_usage *now, int64_t index)
 {
@@ -112,6 +155,9 @@ static int check_device(struct txn *t, const struct place *x, const struct assig
             profiles += strcmp(g->migProfiles[i], a->mig) == 0;
         if (root_mig_held(t->w, a->node, index, a->mig) >= profiles)
             return PLACE_ERR(t, "node %s: GPU %lld has no free %s", a->node, (long long)index,
+                             a->mig);
+        if (instances_free(t, a, n) <= strayed(t, x, n, a->node))
+            return PLACE_ERR(t, "node %s: of its %s some are held, nobody knows which", a->node,
                              a->mig);
         return 0;
     }
@@ -132,31 +178,37 @@ static bool takes(const struct assignment *a, int64_t index)
     return false;
 }
 
-/* What is held by count though the node numbers its devices of that class now. */
-static int64_t strayed(const struct txn *t, const struct place *x, const struct node *n,
-                       const char *node)
+/* Of devices without numbers so many are healthy; what is held of them, what others hold, and what
+ * is held there nobody knows on which, is not free. */
+static int64_t counted_free(const struct txn *t, const struct place *x, const struct assignment *a,
+                            const struct node *n, const struct counted_gpus *c)
 {
-    return node_counted(n, x->p->class_).count ? 0 : root_counted_held(t->w, node, x->p->class_);
+    struct slice_kind kind = assignment_kind(a);
+    int64_t stray = root_counted_strayed(t->w, n, a->node, x->p->class_, &kind);
+
+    return counted_healthy(c) - node_others_counted(n, c) -
+           root_counted_held(t->w, a->node, x->p->class_, &kind) -
+           (kind.shares ? stray * c->shares : stray);
 }
 
-/* Of devices without numbers so many are healthy; what is held of them, what others hold, and what
- * is held by numbers that the node tells no more, is not free. */
 static int check_counted(struct txn *t, const struct place *x, const struct assignment *a,
-                         const struct node *n, const struct node_usage *now)
+                         const struct node *n)
 {
-    const struct counted_gpus c = node_counted(n, x->p->class_);
-    int64_t free = counted_healthy(&c) - node_others_counted(n, &c) -
-                   root_counted_held(t->w, a->node, x->p->class_);
+    const struct counted_gpus c = node_counted(n, x->p->class_, assignment_kind(a));
+    char what[128];
 
     if (!a->count)
         return 0;
+    slice_print(x->p->class_, assignment_kind(a), what, sizeof what);
     if (!c.count)
-        return PLACE_ERR(t, "node %s counts no %s", a->node, x->p->class_);
-    for (int64_t i = 0; i < LIMIT_NODE_GPUS; i++)
-        free -= now->device_milli[i] > 0 && !device_of(n, i);
+        return PLACE_ERR(t, "node %s counts no %s", a->node, what);
+    if (a->shares > 0 && a->shares != c.shares)
+        return PLACE_ERR(t, "node %s: a share is 1/%lld of its %s now", a->node,
+                         (long long)c.shares, x->p->class_);
+    int64_t free = counted_free(t, x, a, n, &c);
     if (a->count > free)
         return PLACE_ERR(t, "node %s: %lld of its %lld %s are free", a->node,
-                         (long long)(free > 0 ? free : 0), (long long)c.count, x->p->class_);
+                         (long long)(free > 0 ? free : 0), (long long)c.count, what);
     return 0;
 }
 
@@ -219,7 +271,7 @@ static int check_node(struct txn *t, const struct place *x, const struct assignm
     if (((n->status && n->status->others) || strayed(t, x, n, a->node)) &&
         (r = check_others(t, x, a, n, &now)) < 0)
         return r;
-    if ((r = check_counted(t, x, a, n, &now)) < 0)
+    if ((r = check_counted(t, x, a, n)) < 0)
         return r;
     for (uint32_t i = 0; i < a->n_gpus; i++)
         if ((r = check_device(t, x, a, n, &now, a->gpus[i])) < 0)
@@ -293,7 +345,7 @@ static int64_t held(const char *queue, const char *class_, void *arg)
 /* What it gives up in the same queue and class is its own already. */
 static int check_quota(struct txn *t, const struct place *x)
 {
-    int64_t capacity = root_count_of(t->w->class_gpus, key_str(x->p->class_)) * 1000;
+    int64_t capacity = root_count_of(t->w->class_gpus, key_str(x->p->class_));
     int64_t gpus = x->gpus;
     struct err e = {0};
     size_t n;

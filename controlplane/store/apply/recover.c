@@ -248,12 +248,14 @@ static int adopt_check(struct txn *t, struct adoption *x)
     return 0;
 }
 
-static int64_t counts(const struct placement *p, const char *node)
+static int64_t counts(const struct placement *p, const char *node, struct slice_kind kind)
 {
     int64_t sum = 0;
 
     for (uint32_t i = 0; p && i < p->n_assignments; i++)
-        sum += strcmp(p->assignments[i].node, node) == 0 ? p->assignments[i].count : 0;
+        if (strcmp(p->assignments[i].node, node) == 0 &&
+            slice_same(assignment_kind(&p->assignments[i]), kind))
+            sum += p->assignments[i].count;
     return sum;
 }
 
@@ -264,12 +266,13 @@ static int adopt_counted(struct txn *t, const struct placement *p, const struct 
     for (uint32_t i = 0; i < p->n_assignments; i++) {
         const struct assignment *a = &p->assignments[i];
         const struct object *o = a->count ? root_get(t->w, KIND_NODE, "", a->node) : NULL;
-        struct counted_gpus c = node_counted(o ? object_as(o, node) : NULL, p->class_);
-        int64_t held = a->count ? root_counted_held(t->w, a->node, p->class_) : 0;
+        struct slice_kind kind = assignment_kind(a);
+        struct counted_gpus c = node_counted(o ? object_as(o, node) : NULL, p->class_, kind);
+        int64_t held = a->count ? root_counted_held(t->w, a->node, p->class_, &kind) : 0;
 
         if (own && strcmp(own->class_, p->class_) == 0)
-            held -= counts(own, a->node);
-        if (c.count && held + counts(p, a->node) > c.count)
+            held -= counts(own, a->node, kind);
+        if (c.count && held + counts(p, a->node, kind) > c.count)
             return err_set(t->err, E_PLACE,
                            "node %s: %lld of its %lld %s are held by workloads of this state",
                            a->node, (long long)held, (long long)c.count, p->class_);

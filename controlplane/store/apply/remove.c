@@ -4,6 +4,7 @@
  * What somebody may still need must never be removed: objects that have not ended, and those by
  * which a live workload was placed or from which it could resume. */
 #include "controlplane/store/store_internal.h"
+#include "policy/policy.h"
 
 #include <stdio.h>
 
@@ -260,6 +261,7 @@ static bool may_be(const struct node_spec *a, const struct node_spec *b, bool la
         return false;
     for (uint32_t i = 0; i < a->n_counted; i++)
         if (a->counted[i].count != b->counted[i].count ||
+            !slice_same(counted_kind(&a->counted[i]), counted_kind(&b->counted[i])) ||
             strcmp(text(a->counted[i].class_), text(b->counted[i].class_)) != 0)
             return false;
     for (uint32_t i = 0; i < a->n_gpus; i++)

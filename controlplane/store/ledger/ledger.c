@@ -8,6 +8,8 @@
 #include "controlplane/store/ledger/ledger_internal.h"
 #include "policy/policy.h"
 
+#include <stdio.h>
+
 /* ---- life: a root's ledger begins, is forked and let go with it ---- */
 #define LEDGER_TREES (5 + LEDGER_LEVELS)
 
@@ -54,6 +56,24 @@ void ledger_fini(struct ledger *l)
 }
 
 /* ---- cells ---- */
+static const struct slice_kind WHOLE = {"", false};
+
+/* Instances and shares that a node counts have cells of their own, behind the class: no class has
+ * such a byte in its name. */
+static void cell_key(struct key *k, const char *node, const char *class_, struct slice_kind kind)
+{
+    char text[128];
+
+    (void)snprintf(text, sizeof text, "%s%s%s", class_, *kind.mig || kind.shares ? "\1" : "",
+                   kind.mig);
+    key_pair(k, node, text);
+}
+
+static struct slice_kind held_kind(const struct assignment *a)
+{
+    return a->count > 0 ? assignment_kind(a) : WHOLE;
+}
+
 static bool in_set(const struct device_set *s, unsigned d)
 {
     return s->bits[d / 64] >> (d % 64) & 1;
@@ -98,8 +118,8 @@ static void spare_rates(int64_t there, int64_t held, int64_t others, bool sick, 
 /* Of devices without numbers what nobody holds is others' first, then of the healthy ones. */
 static void counted_rates(const struct cell_box *c, unsigned kind, int sign, struct rates *to)
 {
-    int64_t there = c->counted * 1000, spare = there - c->counted_held;
-    int64_t others = c->others_more * 1000, sick = c->counted_sick * 1000;
+    int64_t there = c->counted, spare = there - c->counted_held;
+    int64_t others = c->counted_others, sick = c->counted_sick;
 
     if (!c->counted && !c->counted_held)
         return;
@@ -205,7 +225,7 @@ void ledger_hold_cells(struct root *w, const struct placement *p, int sign, bool
 
         if (!assignment_booked(a))
             continue;
-        key_pair(&k, a->node, p->class_);
+        cell_key(&k, a->node, p->class_, held_kind(a));
         const struct cell_box *old = tree_get(w->ledger.cells, key_slice(&k));
         struct cell_box *b = cell_copy(old);
         cell_rates(b, -1, &delta);
@@ -239,8 +259,10 @@ static const struct node_spec *spec_of(const struct object *o)
     return o ? object_as(o, node)->spec : NULL;
 }
 
-static void devices_of(const struct object *o, const char *class_, struct cell_box *ret)
+static void devices_of(const struct object *o, const char *class_, struct slice_kind kind,
+                       struct cell_box *ret)
 {
+    bool whole = slice_same(kind, WHOLE);
     const struct node *n = o ? object_as(o, node) : NULL;
     bool down = n && n->status && n->status->health && n->status->health != HEALTH_READY;
 
@@ -248,14 +270,14 @@ static void devices_of(const struct object *o, const char *class_, struct cell_b
     ret->kind = 0;
     ret->cpus = ret->cpus_others = ret->others_more = 0;
     ret->cpus_sick = 0;
-    ret->counted = ret->counted_sick = 0;
+    ret->counted = ret->counted_sick = ret->counted_others = 0;
     if (n && class_cpu(class_) && cpu_booked(n->spec->cpu)) {
         ret->kind = (uint64_t)n->spec->capacity;
         ret->cpus = n->spec->cpu;
         ret->cpus_sick = down;
         ret->cpus_others = node_others_cpu(n);
     }
-    for (uint32_t i = 0; n && i < n->spec->n_gpus; i++) {
+    for (uint32_t i = 0; whole && n && i < n->spec->n_gpus; i++) {
         const struct gpu *g = &n->spec->gpus[i];
 
         if (g->index < 0 || g->index >= LEDGER_DEVICES || strcmp(gpu_class(g), class_) != 0)
@@ -272,19 +294,20 @@ static void devices_of(const struct object *o, const char *class_, struct cell_b
     for (uint32_t i = 0; n && i < n->spec->n_counted; i++) {
         const struct counted_gpus *c = &n->spec->counted[i];
 
-        if (strcmp(counted_class(c), class_) != 0)
+        if (strcmp(counted_class(c), class_) != 0 || !slice_same(counted_kind(c), kind))
             continue;
         ret->kind = (uint64_t)n->spec->capacity;
-        ret->counted += counted_many(c);
-        ret->counted_sick += down ? counted_many(c) : counted_many(c) - counted_healthy(c);
-        if (!ret->others_more)
-            ret->others_more = node_others_counted(n, c);
+        int64_t away = down ? counted_many(c) : counted_many(c) - counted_healthy(c);
+        ret->counted += counted_milli(c, counted_many(c));
+        ret->counted_sick += counted_milli(c, away);
+        ret->counted_others += counted_milli(c, node_others_counted(n, c));
     }
 }
 
-static void node_class(struct root *w, const struct object *o, const char *target,
-                       const char *class_, bool load)
+static void node_class(struct root *w, const struct object *o, const char *class_,
+                       struct slice_kind kind, bool load)
 {
+    const char *target = spec_of(o)->target;
     const char *name = (o)->meta->name;
     const struct object *now = root_get(w, KIND_NODE, "", name);
     struct rates delta = {0};
@@ -292,10 +315,10 @@ static void node_class(struct root *w, const struct object *o, const char *targe
 
     if (now && strcmp(spec_of(now)->target, target) != 0)
         now = NULL; /* it is another target's now */
-    key_pair(&k, name, class_);
+    cell_key(&k, name, class_, kind);
     struct cell_box *b = cell_copy(tree_get(w->ledger.cells, key_slice(&k)));
     cell_rates(b, -1, &delta);
-    devices_of(now, class_, b);
+    devices_of(now, class_, kind, b);
     cell_rates(b, 1, &delta);
     cell_store(w, key_slice(&k), b);
     account_change(w, target, class_, &delta, load);
@@ -311,11 +334,11 @@ static void node_classes(struct root *w, const struct object *o, bool load)
         return;
     for (uint32_t i = 0; i < s->n_gpus; i++)
         if (i == 0 || strcmp(gpu_class(&s->gpus[i]), gpu_class(&s->gpus[i - 1])) != 0)
-            node_class(w, o, s->target, gpu_class(&s->gpus[i]), load);
+            node_class(w, o, gpu_class(&s->gpus[i]), WHOLE, load);
     for (uint32_t i = 0; i < s->n_counted; i++)
-        node_class(w, o, s->target, counted_class(&s->counted[i]), load);
+        node_class(w, o, counted_class(&s->counted[i]), counted_kind(&s->counted[i]), load);
     if (w->ledger.cpus && cpu_booked(s->cpu))
-        node_class(w, o, s->target, LEDGER_CPU, load);
+        node_class(w, o, LEDGER_CPU, WHOLE, load);
 }
 
 /* ---- changes ---- */
@@ -373,7 +396,7 @@ static bool cpus_of_node(const struct object *o, void *arg)
 {
     if (cpu_booked(spec_of(o)->cpu) && strlen(o->meta->name) <= 253 &&
         strlen(spec_of(o)->target) <= 253)
-        node_class(arg, o, spec_of(o)->target, LEDGER_CPU, false);
+        node_class(arg, o, LEDGER_CPU, WHOLE, false);
     return true;
 }
 

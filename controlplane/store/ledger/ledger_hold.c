@@ -77,7 +77,8 @@ static bool same_place(const struct placement *a, const struct placement *b)
     for (uint32_t i = 0; i < a->n_assignments; i++) {
         const struct assignment *x = &a->assignments[i], *y = &b->assignments[i];
 
-        if (x->gpuMilli != y->gpuMilli || x->count != y->count || x->n_gpus != y->n_gpus ||
+        if (x->gpuMilli != y->gpuMilli || x->count != y->count || x->shares != y->shares ||
+            strcmp(x->mig ? x->mig : "", y->mig ? y->mig : "") != 0 || x->n_gpus != y->n_gpus ||
             strcmp(x->node, y->node) != 0 ||
             (x->n_gpus && memcmp(x->gpus, y->gpus, x->n_gpus * sizeof *x->gpus) != 0))
             return false;

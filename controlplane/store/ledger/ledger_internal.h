@@ -1,7 +1,7 @@
 /* What the files of the ledger share; only they and the tests include it.
  *
  *   tree       key               value
- *   cells      node, class       which devices are there, which are sick, how much of each is held
+ *   cells      node, class, kind which devices are there, which are sick, how much of each is held
  *   accounts   target, class     rates of capacity, idle …, and their integrals since the window
  *                                began
  *   open       'w' or 'm', uid   an allocation that is held now: a Workload's epoch, or the
@@ -37,9 +37,10 @@ struct cell_box {
     /* Held by others than Hanse: devices, further ones without a number, milli-CPU. */
     struct device_set others;
     int64_t others_more, cpus_others;
-    /* Devices without numbers, all alike: how many there are, of these the unhealthy ones, and
-     * milli-GPU held of them. Of a node that is down none is healthy. */
-    int64_t counted, counted_sick, counted_held;
+    /* Devices without numbers, instances and shares, in milli-GPU: how much there is, of this the
+     * unhealthy ones', what others hold, and what is held. Of a node that is down none is
+     * healthy. */
+    int64_t counted, counted_sick, counted_others, counted_held;
 };
 /* Rates in 1/1000 GPU; integrals in 1/1000 GPU × ms. ok + sick + others + held = capacity + over.
  * What a run of ours holds is never others': they have what is left of it. */

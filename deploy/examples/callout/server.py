@@ -2,11 +2,12 @@
 """A callout target in one file, written from connectors/callout/README.md alone: it runs the commands that it is given as processes of
 this machine. What it has accepted is on disk before anything starts, so it may be killed at any moment and started again.
 
-    server.py --port 8640 --key-file KEY --state FOLDER [--nodes 2] [--gpus 4 | --counted 4 | --nodes-file NODES.json]
+    server.py --port 8640 --key-file KEY --state FOLDER [--nodes 2] [--gpus 4 | --counted 4 1g.10gb=7 1/4=8 | --nodes-file NODES.json]
               [--runner /usr/bin/hanse] [--offers OFFERS.json] [--principals PRINCIPALS.json]
 
-With --counted its nodes tell how many devices they have, and no numbers of them, as a kubelet or Slurm does: it picks them itself when an
-order comes, refuses one for which there is none, and its program sees them in DEVICES.
+With --counted its nodes tell how many devices they have, and no numbers of them, as a kubelet or Slurm does: whole GPUs, instances of a MIG
+profile, shares of GPUs that so many are given at once. It picks them itself when an order comes, refuses one for which there is none, and
+its program sees them in DEVICES.
 With --principals every order has to name one of them, {"anna": {"token": "…", "user": "anna"}}, and bring its token where there is one. Its
 program is started as that user (by root; without `user`, as who runs this server), and sees its name in PRINCIPAL.
 With --offers it rents machines: groups of slots of this one, which take a while to boot, appear as a node each, and end themselves when
@@ -216,7 +217,7 @@ class Runs:
     @staticmethod
     def kind(worker, class_):
         """What it gets a number of: no two kinds have a device in common."""
-        return worker.get("node", ""), class_
+        return worker.get("node", ""), class_, worker.get("mig", ""), bool(worker.get("shares"))
 
     def held(self, kind):
         """By those that live, so a server that was started again knows it, too."""
@@ -231,9 +232,10 @@ class Runs:
         held = self.held(kind) | taken.setdefault(kind, set())
         free = [d for d in range(sum(r["count"] - r.get("unhealthy", 0) for r in rows)) if d not in held]
         if len(free) - others < worker["count"]:
-            raise Refused(507, f"node {kind[0]} has no {worker['count']} of its {class_} left", **{"class": "capacity", "scope": "class", "name": class_})
+            raise Refused(507, f"node {kind[0]} has no {worker['count']} of its {' '.join(str(k) for k in kind[1:3])} left",
+                          **{"class": "capacity", "scope": "class", "name": class_})
         taken[kind] |= set(given := free[:worker["count"]])
-        return {**worker, "given": given, "gpus": given}
+        return {**worker, "given": given, **({} if kind[2] or kind[3] else {"gpus": given})}
 
     # ---- the requests -----------------------------------------------------------------------------------
 
@@ -262,7 +264,8 @@ class Runs:
         self.keep(run)
         env = {**os.environ, **dict(e.split("=", 1) for e in order.get("env", [])),
                "HANSE_RUN_KEY": key, "HANSE_WORKLOAD_NAME": order.get("workload", ""), "PRINCIPAL": order.get("principal", ""),
-               "DEVICES": " ".join(f"{w.get('node', '')}:{d}" for w in order.get("workers", []) for d in w.get("given", []))}
+               "DEVICES": " ".join(f"{w.get('node', '')}:{w.get('mig') or (w.get('shares') and 'share') or ''}:{d}"
+                                   for w in order.get("workers", []) for d in w.get("given", []))}
         worker = (order.get("workers") or [{}])[0]
         at = {"HANSE_NODE": worker.get("node", ""), **({"HANSE_GPUS": ",".join(map(str, worker.get("gpus", [])))} if not worker.get("count") else {})}
         home, report = (order.get("home"), order.get("report")) if self.runner else (None, None)
@@ -667,6 +670,13 @@ class Server(http.server.ThreadingHTTPServer):
         pass
 
 
+def row(text):
+    """Of a node's `counted`: "4", "1g.10gb=7" or "1/4=8"."""
+    what, _, count = text.rpartition("=")
+    of = {"shares": int(what[2:])} if what.startswith("1/") else {"mig": what} if what else {}
+    return {"class": "h100", "memory": "80Gi", **of, "count": int(count)}
+
+
 def main(handler=Handler):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--port", type=int, required=True)
@@ -674,7 +684,8 @@ def main(handler=Handler):
     p.add_argument("--state", required=True)
     p.add_argument("--nodes", type=int, default=1)
     p.add_argument("--gpus", type=int, default=0, help="of class h100, of each node")
-    p.add_argument("--counted", type=int, default=0, help="likewise, but by count alone")
+    p.add_argument("--counted", nargs="+", default=[], metavar="ROW",
+                   help="likewise, but by count alone: 4 whole ones, 1g.10gb=7 instances, or 1/4=8 shares")
     p.add_argument("--nodes-file", default="", help="a JSON list of nodes instead, read again whenever it is changed")
     p.add_argument("--offers", default="", help="a JSON list of the machines that may be rented")
     p.add_argument("--principals", default="", help="a JSON object of those in whose names programs are started")
@@ -688,7 +699,7 @@ def main(handler=Handler):
     s.runs.gone, s.runs.node = s.machines.gone, lambda name: s.nodes.nodes.get(name) or {}
     s.nodes = Nodes(a.nodes_file, [{"name": f"n{i + 1}", "cpu": "64", "memory": "64Gi",
                                     "gpus": [{"index": g, "class": "h100", "memory": "80Gi"} for g in range(a.gpus)],
-                                    **({"counted": [{"class": "h100", "memory": "80Gi", "count": a.counted}]} if a.counted else {})}
+                                    **({"counted": [row(text) for text in a.counted]} if a.counted else {})}
                                    for i in range(0 if a.nodes_file else a.nodes)], s.machines)
     threading.Thread(target=s.runs.watch, args=(s.nodes,), daemon=True).start()
     s.serve_forever()

@@ -102,9 +102,10 @@ static void count_others(struct ledger_model *m)
                 continue;
             for (int k = 0; k < m->n_devices; k++)
                 taken += m->devices[k].node == d->node && m->devices[k].class_ == d->class_ &&
-                         !m->devices[k].named && m->devices[k].others > 0;
+                         m->devices[k].slice == d->slice && !m->devices[k].named &&
+                         m->devices[k].others > 0;
             if (taken < d->more)
-                d->others = 1000;
+                d->others = d->size;
         }
 }
 
@@ -118,10 +119,11 @@ static void count_counted(struct ledger_model *m, const struct alloc *a, const s
             struct device *d = &m->devices[i];
 
             if (d->index >= 0 || d->ready != (ready == 1) || d->held || d->node != s->node ||
-                d->class_ != a->line.class_ || d->target != a->line.target)
+                d->slice != s->slice || d->class_ != a->line.class_ ||
+                d->target != a->line.target)
                 continue;
-            d->held = 1000;
-            left -= 1000;
+            d->held = d->size;
+            left -= d->size;
         }
 }
 
@@ -162,7 +164,7 @@ static void integrate_over(struct ledger_model *m, int64_t from, int64_t to)
         struct line_key k = {.cause = LEDGER_OVERHANG, .target = d->target, .class_ = d->class_};
 
         if (d->held)
-            book_days(&m->book, k, -(d->held < 1000 ? d->held : 1000), from, to);
+            book_days(&m->book, k, -(d->held < d->size ? d->held : d->size), from, to);
     }
 }
 
@@ -173,14 +175,14 @@ static void integrate(struct ledger_model *m, int64_t from, int64_t to)
         struct line_key whole = {
             .cause = LEDGER_CAPACITY, .target = d->target, .class_ = d->class_};
 
-        book_days(&m->book, whole, 1000, from, to);
-        for (int64_t t = from; t < to && d->held < 1000;) {
+        book_days(&m->book, whole, d->size, from, to);
+        for (int64_t t = from; t < to && d->held < d->size;) {
             int64_t until = to;
             struct line_key k = {.target = d->target, .class_ = d->class_};
 
             k.price = idle_price(m, d, t, &k.basis, &k.priced, &until);
             k.cause = d->ready && reached(m->targets[d->target]) ? LEDGER_IDLE : LEDGER_UNAVAILABLE;
-            book_days(&m->book, k, 1000 - d->held - d->others, t, until);
+            book_days(&m->book, k, d->size - d->held - d->others, t, until);
             k.cause = LEDGER_OTHERS;
             k.priced = 1;
             k.price = 0;
@@ -211,14 +213,40 @@ static bool others_name(const struct node *n, int64_t index)
     return false;
 }
 
-static int64_t others_more(const struct node *n, const char *class_)
+static const char *slice_of(const char *mig, bool shares)
+{
+    return shares ? "shares" : mig ? mig : "";
+}
+
+static int64_t others_more(const struct node *n, const char *class_, const char *slice)
 {
     const struct node_others *o = n->status ? n->status->others : NULL;
 
     for (uint32_t i = 0; o && i < o->n_classes; i++)
-        if (strcmp(o->classes[i].class_, class_) == 0)
+        if (strcmp(o->classes[i].class_, class_) == 0 &&
+            strcmp(slice_of(o->classes[i].mig, o->classes[i].shares), slice) == 0)
             return o->classes[i].count;
     return 0;
+}
+
+static void counted_add(struct ledger_model *m, const struct node *o, int node, bool up,
+                        const struct counted_gpus *c)
+{
+    const char *slice = slice_of(c->mig, c->shares > 0);
+
+    for (int64_t k = 0; k < c->count; k++)
+        m->devices[m->n_devices++] =
+            (struct device){.target = model_id(m, o->spec->target),
+                            .class_ = model_id(m, c->class_),
+                            .node = node,
+                            .index = -1,
+                            .slice = model_id(m, slice),
+                            .size = c->shares > 0 ? 1000 / c->shares
+                                    : *slice      ? (1000 * (*slice - '0') + 6) / 7
+                                                  : 1000,
+                            .kind = (int)o->spec->capacity,
+                            .more = others_more(o, c->class_, slice),
+                            .ready = up && k >= c->unhealthy};
 }
 
 static void change_node(struct ledger_model *m, const struct object *before,
@@ -239,15 +267,7 @@ static void change_node(struct ledger_model *m, const struct object *before,
                                                  sizeof *m->devices +
                                              1);
     for (uint32_t i = 0; i < o->spec->n_counted; i++)
-        for (int64_t k = 0; k < o->spec->counted[i].count; k++)
-            m->devices[m->n_devices++] =
-                (struct device){.target = model_id(m, o->spec->target),
-                                .class_ = model_id(m, o->spec->counted[i].class_),
-                                .node = node,
-                                .index = -1,
-                                .kind = (int)o->spec->capacity,
-                                .more = others_more(o, o->spec->counted[i].class_),
-                                .ready = up && k >= o->spec->counted[i].unhealthy};
+        counted_add(m, o, node, up, &o->spec->counted[i]);
     for (uint32_t i = 0; i < o->spec->n_gpus; i++) {
         const struct gpu *g = &o->spec->gpus[i];
 
@@ -256,9 +276,10 @@ static void change_node(struct ledger_model *m, const struct object *before,
                             .class_ = model_id(m, g->class_),
                             .node = node,
                             .index = g->index,
+                            .size = 1000,
                             .kind = (int)o->spec->capacity,
                             .named = others_name(o, g->index),
-                            .more = g->n_migProfiles ? 0 : others_more(o, g->class_),
+                            .more = g->n_migProfiles ? 0 : others_more(o, g->class_, ""),
                             .ready = up && (!g->health || g->health == HEALTH_READY)};
     }
 }
@@ -302,13 +323,15 @@ static void alloc_begin(struct ledger_model *m, int id, bool move, const struct 
         if (of->count) {
             a->shares = mem_realloc(a->shares, ((size_t)a->n_shares + 1) * sizeof *a->shares);
             a->shares[a->n_shares++] =
-                (struct share){model_id(m, of->node), -1, of->count * of->gpuMilli};
+                (struct share){model_id(m, of->node),
+                               model_id(m, slice_of(of->mig, of->shares > 0)), -1,
+                               of->count * of->gpuMilli};
             a->milli += of->count * of->gpuMilli;
         }
         for (uint32_t j = 0; j < of->n_gpus; j++) {
             a->shares = mem_realloc(a->shares, ((size_t)a->n_shares + 1) * sizeof *a->shares);
             a->shares[a->n_shares++] =
-                (struct share){model_id(m, of->node), of->gpus[j], of->gpuMilli};
+                (struct share){model_id(m, of->node), 0, of->gpus[j], of->gpuMilli};
             a->milli += of->gpuMilli;
         }
     }

@@ -39,6 +39,8 @@ struct device {
     int target, class_, node;
     int64_t index;
     int kind;
+    int slice;    /* a text: what it is an instance of, "shares", or "" */
+    int64_t size; /* in 1/1000 GPU */
     bool ready;
     bool named;   /* others hold this one */
     int64_t more; /* and of its node and class so many that have no number */
@@ -50,7 +52,7 @@ struct span {
     bool kept;
 };
 struct share {
-    int node;
+    int node, slice;
     int64_t index, milli;
 };
 struct alloc {

@@ -99,7 +99,6 @@ static bool write_one(struct ledger_world *w, enum write_verb verb, enum kind_id
     str_copy(op.name, sizeof op.name, name);
     if (body) {
         struct meta *m = arena_new(w->a, struct meta);
-
         m->name = name;
         m->namespace_ = ns;
         m->uid = arena_printf(w->a, "uid-%llu", (unsigned long long)w->number);
@@ -183,19 +182,20 @@ static void node_rnd(struct ledger_world *w, struct node *n, const char *target,
     }
 }
 
-/* The same devices without their numbers. */
+/* The same devices without their numbers; of the first class some are cut or shared. */
 static void counted_rnd(struct ledger_world *w, struct node *n)
 {
-    struct counted_gpus *c = arena_array(w->a, struct counted_gpus, 2);
+    static const struct counted_gpus rows[] = {
+        {.count = 4}, {.count = 2}, {.count = 3, .mig = "1g.10gb"}, {.count = 4, .shares = 2}};
+    struct counted_gpus *c = arena_memdup(w->a, rows, sizeof rows);
 
-    for (int i = 0; i < 2; i++) {
-        c[i].class_ = n->spec->gpus[i ? GPUS - 1 : 0].class_;
-        c[i].count = i ? GPUS - 6 : 6;
+    n->spec->n_counted = rnd(w, 5) ? 4 : 2 + rnd(w, 2);
+    for (uint32_t i = 0; i < n->spec->n_counted; i++) {
+        c[i].class_ = n->spec->gpus[i == 1 ? GPUS - 1 : 0].class_;
         c[i].unhealthy = rnd(w, 4) ? 0 : rnd(w, 3);
     }
     n->spec->n_gpus = 0;
     n->spec->counted = c;
-    n->spec->n_counted = 2;
 }
 
 /* By number, or by class alone. */
@@ -214,6 +214,8 @@ static void others_rnd(struct ledger_world *w, struct node *n, uint32_t i)
         o->classes = arena_new(w->a, struct others_class);
         o->classes->class_ = classes[rnd(w, 2)];
         o->classes->count = 1 + rnd(w, 4);
+        o->classes->mig = rnd(w, 3) ? "" : "1g.10gb";
+        o->classes->shares = !*o->classes->mig && rnd(w, 3) == 0;
         o->n_classes = 1;
     }
     n->status->others = o;
@@ -221,20 +223,18 @@ static void others_rnd(struct ledger_world *w, struct node *n, uint32_t i)
 
 static void facts_rnd(struct ledger_world *w, const char *target, bool calm)
 {
-    union command c = {.head = {.type = CMD_FACTS}};
     struct node *nodes = arena_array(w->a, struct node, NODES);
+    struct facts_cmd facts = {.session = "s", .reach_told = true, .complete = true, .nodes = nodes};
+    union command c = {.facts = facts};
 
+    c.head.type = CMD_FACTS;
     str_copy(c.facts.target, sizeof c.facts.target, target);
-    (void)snprintf(c.facts.session, sizeof c.facts.session, "s");
-    c.facts.reach_told = c.facts.complete = true;
     c.facts.reachable = calm || rnd(w, 4) > 0;
-    c.facts.nodes = nodes;
     for (uint32_t i = 0; i < NODES; i++)
         if (calm || rnd(w, 5))
             node_rnd(w, &nodes[c.facts.n++], target, i, calm);
     for (uint32_t i = 0; i < c.facts.n && w->others; i++) {
         uint32_t node = (uint32_t)(nodes[i].metadata->name[strlen(target) + 2] - '0');
-
         if (!calm && rnd(w, 4) == 0)
             others_rnd(w, &nodes[i], node);
         if ((w->counted && node < 2) != (!calm && rnd(w, 12) == 0))
@@ -308,8 +308,8 @@ static struct placement *placement_rnd(struct ledger_world *w, const struct work
 {
     struct placement *p = arena_new(w->a, struct placement);
     const struct gpu_request *g = o->spec->resources->gpu;
-    bool mig = *g->mig != 0, share = mig || g->fraction > 0;
-    uint32_t node = mig ? NODES - 1 : rnd(w, NODES - 1), half = rnd(w, 4) == 0;
+    bool mig = *g->mig, share = mig || g->fraction > 0, cut = mig && !(w->counted && rnd(w, 2));
+    uint32_t node = cut ? NODES - 1 : rnd(w, NODES - 1), half = rnd(w, 4) == 0;
     uint32_t first = half ? 6 : rnd(w, 6), each = share ? 1 : (uint32_t)g->count;
 
     p->target = target_names[rnd(w, TARGETS)];
@@ -320,13 +320,13 @@ static struct placement *placement_rnd(struct ledger_world *w, const struct work
     p->assignments = arena_array(w->a, struct assignment, p->n_assignments);
     for (uint32_t i = 0; i < p->n_assignments; i++) {
         struct assignment *a = &p->assignments[i];
-
         a->rank = i;
         a->node = arena_printf(w->a, "%s.n%u", p->target, node);
         a->mig = g->mig;
         a->gpuMilli = mig ? MIG_SHARE : share ? 500 : 1000;
         if ((w->counted && node < 2) != (rnd(w, 30) == 0)) {
             a->count = each;
+            a->shares = share && !mig ? 2 : 0;
             continue;
         }
         a->n_gpus = each;

@@ -560,4 +560,6 @@ const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
     {"machine", CMD_MACHINE, machine_make, machine_check},
     {"facts-counted", CMD_FACTS, facts_counted_make, facts_counted_check},
     {"place-counted", CMD_PLACE, place_counted_make, place_counted_check},
-    {"facts-refused", CMD_FACTS, facts_refused_make, facts_refused_check}};
+    {"facts-refused", CMD_FACTS, facts_refused_make, facts_refused_check},
+    {"facts-slices", CMD_FACTS, facts_slices_make, facts_slices_check},
+    {"place-slices", CMD_PLACE, place_slices_make, place_slices_check}};

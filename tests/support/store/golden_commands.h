@@ -7,7 +7,7 @@
 #include "tests/support/store/store_kit.h"
 
 #define TIME_MS 1795234567890 /* 2026-11-21 */
-#define GOLDEN_COMMANDS 22
+#define GOLDEN_COMMANDS 24
 
 struct golden_command {
     const char *name;
@@ -29,6 +29,10 @@ void facts_refused_check(const union command *c);
 /* golden_counted.c */
 void facts_counted_make(union command *c, struct arena *a);
 void facts_counted_check(const union command *c);
+void facts_slices_make(union command *c, struct arena *a);
+void facts_slices_check(const union command *c);
+void place_slices_make(union command *c, struct arena *a);
+void place_slices_check(const union command *c);
 void place_counted_make(union command *c, struct arena *a);
 void place_counted_check(const union command *c);
 extern const struct golden_command golden_commands[GOLDEN_COMMANDS];

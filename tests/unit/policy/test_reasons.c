@@ -85,6 +85,7 @@ static const struct reason_case cases[REASON_NR] = {
     [REASON_UNHEALTHY] = {.answer = ROOM}, /* unit/policy/place/faults */
     [REASON_RENAMED] = {.answer = NEVER},  /* unit/policy/place/faults */
     [REASON_MIG] = {.answer = ROOM},
+    [REASON_ONLY_SHARES] = {.answer = NEVER}, /* unit/policy/place/slices */
     [REASON_ISOLATION] = {.answer = ASKED},
     [REASON_FRACTION] = {ROOM, NULL, GPUS(4), "  resources: {gpu: {fraction: 0.5}}\n", true, NULL},
     [REASON_CPU] = {ROOM, NULL, "  resources: {gpu: {count: 1}, cpu: 60}\n",

@@ -154,17 +154,38 @@ static void devices_by_count(void **state)
     (void)state;
     callout_world_node("n1", 8);
     callout_world.nodes[0].devices =
-        "\"counted\":[{\"class\":\"h100\",\"count\":8,\"unhealthy\":1}]";
+        "\"counted\":[{\"class\":\"h100\",\"count\":8,\"unhealthy\":1},{\"class\":\"h100\","
+        "\"mig\":\"1g.10gb\",\"count\":14},{\"class\":\"h100\",\"shares\":4,\"count\":8}],"
+        "\"others\":{\"classes\":[{\"class\":\"h100\",\"mig\":\"1g.10gb\",\"count\":2}]}";
     inventory();
     const struct node_spec *s = told("t1.n1", m)->spec;
     assert_int_equal(s->n_gpus, 0);
     assert_int_equal(s->counted[0].count, 8);
     assert_int_equal(s->counted[0].unhealthy, 1);
+    assert_string_equal(s->counted[1].mig, "1g.10gb");
+    assert_int_equal(s->counted[2].shares, 4);
+    assert_string_equal(told("t1.n1", m)->status->others->classes[0].mig, "1g.10gb");
     a = asked_now();
     connector_callout_ops.submit(W.c, &o, &a.call);
     still_loop_run(W.loop, 15001);
     assert_int_equal(a.out, OUT_DONE);
     assert_non_null(strstr(callout_world.order, "\"workers\":[{\"node\":\"n1\",\"count\":2}]"));
+    callout_world_end_run(callout_world_run(&o.key), 0);
+    two = (struct assignment){.node = "t1.n1", .mig = "1g.10gb", .count = 1, .gpuMilli = 143};
+    o.key.uid[0] = 'm';
+    a = asked_now();
+    connector_callout_ops.submit(W.c, &o, &a.call);
+    still_loop_run(W.loop, 15001);
+    assert_non_null(strstr(callout_world.order,
+                           "\"workers\":[{\"node\":\"n1\",\"count\":1,\"mig\":\"1g.10gb\"}]"));
+    callout_world_end_run(callout_world_run(&o.key), 0);
+    two = (struct assignment){.node = "t1.n1", .mig = "", .count = 1, .shares = 4, .gpuMilli = 250};
+    o.key.uid[0] = 's';
+    a = asked_now();
+    connector_callout_ops.submit(W.c, &o, &a.call);
+    still_loop_run(W.loop, 15001);
+    assert_non_null(strstr(callout_world.order,
+                           "\"workers\":[{\"node\":\"n1\",\"count\":1,\"shares\":4}]"));
     callout_world_end_run(callout_world_run(&o.key), 0);
     still_loop_run(W.loop, 10000);
 }

@@ -199,7 +199,7 @@ static void what_cannot_be_is_said(void **state)
         assert_int_equal(node_others_check(n, &err), told[i].why ? E_INVALID : 0);
         if (told[i].why)
             assert_non_null(strstr(err.text, told[i].why));
-        assert_int_equal(node_others_gpus(n), 1);
+        assert_int_equal(node_others_of(n, (struct slice_kind){"", false}), 1);
     }
 }
 

@@ -284,7 +284,7 @@ static void test_classes(void **state)
     assert_true(root_collect_due(k.root));
     assert_int_equal(collect(&k, 101, COLLECT_MAX_BYTES).code, 0);
     int64_t some = root_count_of(k.root->class_gpus, key_str("a"));
-    assert_true(some > 0 && some < 100 * 8);
+    assert_true(some > 0 && some < 100 * 8000);
     counts(&k, "a", 0, 2);
     kit_reload(&k);
     class_write(&k, "b", "MODEL B"); /* begins anew, and forgets nothing */
