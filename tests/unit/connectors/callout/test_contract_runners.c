@@ -60,7 +60,7 @@ static void a_lease_is_taken_and_runs_out(void **state)
     struct connector_rig *r = *state;
     struct asked a;
     struct wanted x = {.r = r, .key = contract_running(r, &a), .grant = 2};
-    const struct run_offer o = {.key = x.key, .number = 2, .lease_ms = 3000, .grace_ms = 500};
+    const struct run_offer o = {.key = x.key, .number = 2, .lease_ms = 8000, .grace_ms = 500};
 
     assert_true(connector_until(r, is_here, &x, PATIENCE_MS));
     assert_false(contract_seen_of(r, &x.key)->lease_held);
