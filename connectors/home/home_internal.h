@@ -17,6 +17,7 @@ struct home_keeping {
     bool all;                    /* no piece is: it only hears that all is kept */
     struct list waits;           /* home_runs.waiting, for a place */
     bool placed;                 /* it has one */
+    struct timer patience;       /* for its piece, since it has it */
     struct buf piece;
     struct timer look;
 };

@@ -14,6 +14,7 @@
 
 #define INPUT_MAX 65536 /* on the session, before who types waits: renewals go by it */
 #define TARGET_MAX 1024 /* streams of one target */
+#define PIECE_MS 30000  /* for a runner to send a piece: others wait for its place */
 
 /* ---- what is kept ---- */
 static void places_fill(struct home_runs *h)
@@ -22,6 +23,7 @@ static void places_fill(struct home_runs *h)
         struct home_keeping *k = container_of(e, struct home_keeping, waits);
         k->placed = true;
         h->places++;
+        timer_start(&k->patience, PIECE_MS);
         asked_go(k->stream);
     }
 }
@@ -33,6 +35,7 @@ static void place_leave(struct home_session *x)
     struct home_runs *h = x->run->home;
 
     list_remove(&k->waits);
+    timer_stop(&k->patience);
     buf_fini(&k->piece);
     buf_init(&k->piece, KEPT_PACKED_MAX + 1);
     if (!k->placed)
@@ -50,6 +53,20 @@ static void keep_look(void *arg)
 
     if (k->writer && !x->stream && !kept_writer_holds(k->writer))
         k->writer = kept_writer_destroy(k->writer);
+}
+
+/* It keeps its place and sends nothing: to the end of the queue with it. */
+static void piece_late(void *arg)
+{
+    struct home_session *x = arg;
+    struct home_keeping *k = &x->keeping;
+
+    if (k->stream)
+        asked_close(k->stream);
+    k->stream = NULL;
+    place_leave(x);
+    if (k->writer)
+        kept_writer_again(k->writer);
 }
 
 static void piece_opened(void *arg)
@@ -96,6 +113,7 @@ static void piece_end(int exit_code, const struct err *why, void *arg)
     struct err err = {0};
 
     k->stream = NULL;
+    timer_stop(&k->patience);
     if (!k->writer)
         return;
     if (done) {
@@ -197,6 +215,7 @@ void home_streams_init(struct home_session *x)
     list_init(&x->keeping.waits);
     buf_init(&x->keeping.piece, KEPT_PACKED_MAX + 1);
     timer_init(&x->keeping.look, x->run->home->loop, keep_look, x);
+    timer_init(&x->keeping.patience, x->run->home->loop, piece_late, x);
 }
 
 int home_stream_frame(struct home_session *x, const struct frame *f, struct err *err)

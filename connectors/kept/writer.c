@@ -190,6 +190,8 @@ void kept_job_work(struct kept_job *j)
     char name[80], piece[40];
     struct store *s = NULL;
 
+    if (j->progress && atomic_load(&j->progress->cancel))
+        return; /* nobody waits for it, and its Workload may be gone */
     j->rc = store_open(&at, j->progress, &s, &j->err);
     if (j->rc == 0 && j->what == FIND)
         j->rc = find(j, s);

@@ -283,7 +283,7 @@ static bool says_shared(const struct object *o)
 }
 
 /* A member of an older version would stop at a kind that it does not know, and pass over a grace, a
- * propagation or a layout. */
+ * propagation, a layout or devices by count. */
 static bool newer(const struct api_write *w, const struct root *r)
 {
     uint32_t needs = FEATURE_FIRST;
@@ -301,6 +301,10 @@ static bool newer(const struct api_write *w, const struct root *r)
         if (w->ops[i].object && w->ops[i].kind->id == KIND_TARGET &&
             object_as(w->ops[i].object, target)->spec->logs)
             kind = FEATURE_CLOSES;
+        if (w->ops[i].object && w->ops[i].kind->id == KIND_NODE &&
+            object_as(w->ops[i].object, node)->spec &&
+            object_as(w->ops[i].object, node)->spec->n_counted)
+            kind = FEATURE_COUNTS;
         needs = needs > kind ? needs : kind;
         needs = needs > options ? needs : options;
     }

@@ -164,8 +164,10 @@ static int scan_unicode(struct scan *s, const char *at)
     if (!hex4(s->p, s->end, &c))
         return bad(s, at, "\\u needs four hexadecimal digits");
     s->p += 4;
-    if (c == 0)
+    if (c == 0 && !s->bytes)
         return bad(s, at, "\\u0000 is not accepted in texts");
+    if (c == 0) /* it came over a wire: one text that holds it must not spoil what came with it */
+        c = 0xfffd;
     if (c >= 0xd800 && c <= 0xdfff) {
         if (c >= 0xdc00 || s->end - s->p < 6 || s->p[0] != '\\' || s->p[1] != 'u' ||
             !hex4(s->p + 2, s->end, &low) || low < 0xdc00 || low > 0xdfff)

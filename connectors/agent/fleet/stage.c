@@ -35,11 +35,16 @@ static struct placement *placement_copy(struct arena *a, const struct placement 
 {
     struct placement *ret = arena_memdup(a, p, sizeof *p);
 
+    ret->target = text_copy(a, p->target);
+    ret->class_ = text_copy(a, p->class_);
+    ret->domain = text_copy(a, p->domain);
+    ret->decision = text_copy(a, p->decision);
     ret->assignments = arena_array(a, struct assignment, p->n_assignments);
     for (uint32_t i = 0; i < p->n_assignments; i++) {
         struct assignment *x = &ret->assignments[i];
         *x = p->assignments[i];
         x->node = arena_strdup(a, x->node);
+        x->mig = text_copy(a, x->mig);
         x->gpus = arena_memdup(a, x->gpus, x->n_gpus * sizeof *x->gpus);
     }
     return ret;

@@ -26,12 +26,10 @@ struct run_cuts {
     bool working, looked_last; /* looked_last: all have ended, and there is no further cut */
     bool rescued;              /* what killed runners left unsealed has been looked at */
     struct timer patience;
-    /* All ranks have saved for a request, and no cut has all of that: waited for so long. */
-    struct timer save_late;
-    int64_t late_number; /* that request is given up; 0: none */
-    /* Of a gang that several agents have. due: the store is to be looked at; looks: again. */
-    bool due;
-    struct timer looks;
+    struct timer save_late; /* all ranks have saved for a request, and no cut has all of that */
+    int64_t late_number;    /* that request is given up; 0: none */
+    bool due, failed;    /* of a gang of several agents: the store is to be looked at; not yet */
+    struct timer looks;  /* then again */
 };
 struct cut_job { /* owned by itself; the run is found again by its key */
     struct store_job job;
@@ -183,13 +181,15 @@ static void cut_done(struct store_job *job)
         r->cuts->working = false;
         if (j->rc < 0) {
             log_err(LOG_WARN, "agent.checkpoint_failed", &j->err);
-            r->cuts->looked_last = all_ended(r); /* it would fail again */
+            r->cuts->looked_last = !order_spans(r->order) && all_ended(r); /* it would fail again */
+            if ((r->cuts->failed = order_spans(r->order))) /* who else could may have ended */
+                timer_start(&r->cuts->looks, LOOK_EVERY_MS * 4);
         } else if (!r->cuts->looked_last && j->number > r->cuts->number) {
             gather_timed(r, j);
             cut_taken(r, j);
             recorded = true;
         } /* else it came too late: the end is told */
-        r->cuts->looked_last |= order_spans(r->order) && j->over;
+        r->cuts->looked_last |= order_spans(r->order) && j->over && j->rc >= 0;
         run_changed(r);
         if (recorded)
             cut_record(r); /* after it was told: a restarted agent would only make it anew */
@@ -307,6 +307,7 @@ static void gather_begin(struct run *r)
 static void looks_again(void *arg)
 {
     ((struct run *)arg)->cuts->due = true;
+    ((struct run *)arg)->cuts->failed = false;
     run_changed(arg);
 }
 
@@ -320,11 +321,10 @@ static void gather_consider(struct run *r, bool over)
         c->looked_last = over;
         return;
     }
-    if (!c->due && !over)
-        return;
-    gather_begin(r);
     if (over && !timer_active(&c->patience))
         timer_start(&c->patience, SETTLE_MAX_MS);
+    if ((c->due || over) && !c->failed)
+        gather_begin(r);
 }
 
 /* ---- what a killed runner left ---- */

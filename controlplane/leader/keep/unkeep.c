@@ -20,6 +20,7 @@
 #define MORE_MS 20
 #define LOOK_OBJECTS 10000
 #define STORES_MAX 16
+#define BAD_MS 60000
 
 struct unkeep_job {
     struct brain *brain; /* NULL: it does not lead any more */
@@ -29,7 +30,7 @@ struct unkeep_job {
         const char *store, *base;
         const char *const *env;
     } places[STORES_MAX];
-    size_t n;
+    size_t n, at; /* the place that is looked at */
     struct checkpoint_progress progress;
     int rc;
     struct err err;
@@ -40,9 +41,9 @@ static void job_work(void *arg)
 {
     struct unkeep_job *j = arg;
 
-    for (size_t i = 0; i < j->n && j->rc == 0; i++)
-        j->rc = kept_remove(j->places[i].store, j->places[i].base, j->places[i].env, &j->progress,
-                            &j->err);
+    for (; j->at < j->n && j->rc == 0; j->at += j->rc == 0)
+        j->rc = kept_remove(j->places[j->at].store, j->places[j->at].base, j->places[j->at].env,
+                            &j->progress, &j->err);
 }
 
 /* ---- which ---- */
@@ -94,9 +95,7 @@ static void let_go(void *arg, const struct result *r, const struct err *err)
 {
     struct brain *b = arg;
 
-    (void)r;
-    (void)err; /* what is left is found again */
-    brain_later(b, &b->unkeep->look, MORE_MS);
+    brain_later(b, &b->unkeep->look, err || r->code ? LOOK_EVERY_MS : MORE_MS);
 }
 
 static void finalizer_take(struct brain *b, const struct object *o)
@@ -126,8 +125,23 @@ static void finalizer_take(struct brain *b, const struct object *o)
     (void)object_unref(op.object);
 }
 
+static bool is_bad(const struct brain *b, const struct unkeep_job *j)
+{
+    for (size_t i = 0; i < j->n; i++)
+        for (size_t k = 0; k < UNKEEP_BAD; k++)
+            if (b->unkeep->bad[k].until_ms > loop_now_ms(b->loop) &&
+                !strcmp(b->unkeep->bad[k].store, j->places[i].store))
+                return true;
+    return false;
+}
+
 static void failed(struct brain *b, const struct unkeep_job *j)
 {
+    if (j->at < j->n && j->brain) {
+        struct unkeep_bad *x = &b->unkeep->bad[b->unkeep->next_bad++ % UNKEEP_BAD];
+        str_copy(x->store, sizeof x->store, j->places[j->at].store);
+        x->until_ms = loop_now_ms(b->loop) + BAD_MS;
+    }
     log_event(b->unkeep->told ? LOG_DEBUG : LOG_WARN, "logs.not_removed",
               LOG_FIELDS({"workload", log_str(j->name)}, {"namespace", log_str(j->ns)},
                          {"uid", log_str(j->uid)}, {"why", log_str(j->err.text)}));
@@ -175,6 +189,11 @@ static void look(void *arg)
         job_free(j);
         return;
     }
+    if (is_bad(b, j)) {
+        job_free(j);
+        timer_start(&b->unkeep->look, MORE_MS);
+        return;
+    }
     j->brain = b;
     b->unkeep->job = j;
     loop_work(b->loop, job_work, job_done, j);
@@ -184,6 +203,7 @@ void unkeep_reset(struct brain *b)
 {
     b->unkeep->at = (struct logs_cursor){0};
     b->unkeep->told = false;
+    memset(b->unkeep->bad, 0, sizeof b->unkeep->bad);
     timer_init(&b->unkeep->look, b->loop, look, b);
     timer_start(&b->unkeep->look, FIRST_MS);
 }

@@ -107,8 +107,11 @@ int logs_place(struct brain *b, const struct object *workload, const struct run_
     kept_try_name(k->epoch, k->try_, name);
     ret->base = arena_printf(a, "%s/%s", base, name);
     ret->max_bytes = in->logs->maxBytes;
+    size_t n = strlen(in->logs->store);
+    while (n > 1 && in->logs->store[n - 1] == '/')
+        n--;
     if (in->logs->store[0] == '/')
-        ret->roots = in->logs->store;
+        ret->roots = arena_printf(a, "%.*s", (int)n, in->logs->store);
     return 0;
 }
 
@@ -335,6 +338,8 @@ static void view_tick(void *arg)
     }
     v->busy = v->running = true;
     sites->viewing++;
+    if (v->step != OPEN) /* whose time began when it was asked for */
+        timer_start(&v->by, OPEN_BY_MS);
     loop_work(v->brain->loop, view_work, view_done, v);
 }
 

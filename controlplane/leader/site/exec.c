@@ -26,6 +26,7 @@ struct brain_session {
     struct kept_view *view;
     struct api_stream_sink sink;
     bool opened, ended, closed;
+    bool is_log; /* else an exec or a forwarded port, which has no place in a text */
     struct loop *loop;
     struct brain *brain;
     bool kept;        /* it asks for logs that go to a store, */
@@ -94,7 +95,7 @@ static struct log_sink sink_of(struct brain_session *s)
                              .end = on_end,
                              .full = on_full,
                              .eof = on_eof,
-                             .at = s->asked.argv || s->asked.port ? NULL : on_at,
+                             .at = s->is_log ? on_at : NULL,
                              .arg = s};
 }
 
@@ -389,6 +390,7 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
         return rv;
     struct brain_session *s = mem_new(struct brain_session);
     *s = (struct brain_session){.sink = *sink, .loop = b->loop, .brain = b, .asked = *e};
+    s->is_log = !e->argv && !e->port;
     str_copy(s->ns, sizeof s->ns, e->ns);
     str_copy(s->workload, sizeof s->workload, e->workload);
     str_copy(s->target, sizeof s->target, target);
@@ -398,7 +400,7 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
     s->asked.workload = s->workload;
     s->asked.who = NULL;
     s->asked.argv = NULL;
-    s->kept = !e->port && !e->argv && kept_view_possible(o);
+    s->kept = s->is_log && kept_view_possible(o);
     rv = site_asked(b, target, e, &s->connector, err);
     if (rv == 0)
         rv = stream_open(s, &key, e, err);

@@ -344,6 +344,8 @@ static void adopt_live(struct txn *t, struct adoption *x)
     s->intent = arena_new(t->a, struct intent);
     s->intent->store = x->ts->intent ? x->ts->intent->store : "";
     s->intent->logs = x->ts->intent ? x->ts->intent->logs : NULL;
+    if (s->intent->logs)
+        logs_hold(t, x->w->metadata);
     s->intent->op = INTENT_SUBMIT;
     s->intent->try_ = x->c->try_;
     s->intent->done = true;
@@ -380,6 +382,10 @@ static void adopt_ended(struct txn *t, struct adoption *x)
                                .message = c->message,
                                .target = x->ts->placement->target,
                                .workers = x->ts->placement->n_assignments};
+    if (x->ts->intent && x->ts->intent->logs && root_feature_level(t->w) >= FEATURE_GIVEN) {
+        e[keep].logs = x->ts->intent->logs;
+        logs_hold(t, x->w->metadata);
+    }
     s->ends = e;
     s->n_ends = keep + 1;
     s->placement = NULL;

@@ -268,6 +268,9 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
     }
     if (c->apply)
         b->metadata->revision = c->revision;
+    /* A document that somebody applies again does not name it. */
+    if (meta_finalizer(old->meta, LOGS_FINALIZER) && strcmp(t->user, LOGS_USER) != 0)
+        logs_hold(t, b->metadata);
     if (body_equal(k->schema, b, old->body)) {
         *ret_unchanged = true;
         return 0;
@@ -286,9 +289,6 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
         r = quotas_take(t, k, old, b);
     if (r < 0)
         return r;
-    /* A document that somebody applies again does not name it. */
-    if (meta_finalizer(old->meta, LOGS_FINALIZER) && strcmp(t->user, LOGS_USER) != 0)
-        logs_hold(t, b->metadata);
     const struct object *o = txn_put(t, k, old, b);
     if (!o->meta->deletionTimestamp || o->meta->n_finalizers > 0)
         return 0;
