@@ -16,6 +16,7 @@ static struct world {
     struct connector *c;
     struct observation seen; /* unasked, the last one */
     unsigned told;
+    bool reachable;
     struct run_worker worker; /* the last that was told of */
     struct buf reports; /* what the server hands on */
 } W;
@@ -24,7 +25,7 @@ static struct world {
 static void on_reach(void *arg, bool reachable, const char *session, const char *why)
 {
     (void)arg;
-    (void)reachable;
+    W.reachable = reachable;
     (void)session;
     (void)why;
 }
@@ -362,6 +363,17 @@ static void a_forgery_says_nothing(void **state)
     (void)ends(&k, false, 9);
     a = find(&k);
     assert_int_equal(a.seen.exit_code, 9);
+    /* What holds a NUL spoils nothing of what comes with it, here or in the changes. */
+    k = fresh();
+    submit(&k);
+    left_begin();
+    buf_str(&W.reports, "\"a\\u0000b\",\"\\u0000\"");
+    (void)ends(&k, false, 9);
+    still_loop_run(W.loop, 30000);
+    a = find(&k);
+    assert_int_equal(a.out, OUT_DONE);
+    assert_int_equal(a.seen.exit_code, 9);
+    assert_true(W.reachable);
     /* An old line of its own, put back: true, and no end. */
     k = fresh();
     submit(&k);
