@@ -1,11 +1,9 @@
-/* Logs, exec and ports of a workload, asked of any member. The leader has the connectors
- * that reach the targets; another member relays to it over a stream of its own (ALPN_RELAY at the
- * leader's API address, mutual TLS).
+/* Logs, exec and ports of a workload, asked of any member. The leader has the connectors that reach
+ * the targets; another member relays to it over a stream of its own (ALPN_RELAY, mutual TLS).
  *
  * As with writes, the member that was asked finds out which user asks and what that user may do.
  * The leader takes a member's word for it because the certificate proves that it is a member; it
- * must never take anybody else's. Neither side holds more than about PENDING_MAX for a slow
- * reader. */
+ * must never take anybody else's. Neither side holds more than PENDING_MAX for a slow reader. */
 #include "controlplane/server/backend.h"
 
 #include "api/base/limits.h"
@@ -556,17 +554,21 @@ static void relayed_gone(struct stream *st, const struct err *why, void *arg)
 
 static const struct stream_events relayed_events = {.data = relayed_read, .closed = relayed_gone};
 
+/* By the state, or by raft's own list, which has the first members ahead of what they tell. */
 static bool of_a_member(struct control *c, const struct peer_identity *who)
 {
     struct member_info m[64];
+    struct core_status st;
     char name[64];
     struct root *r = core_root(c->core);
     size_t n = root_members(r, m, sizeof m / sizeof *m);
     bool found = false;
 
     (void)root_unref(r);
-    for (size_t i = 0; i < n && !found; i++) {
-        (void)snprintf(name, sizeof name, "member:%" PRIu64, m[i].id);
+    core_status(c->core, &st);
+    for (size_t i = 0; i < n + st.voters && !found; i++) {
+        (void)snprintf(name, sizeof name, "member:%" PRIu64,
+                       i < n ? m[i].id : st.voter_ids[i - n]);
         found = !strcmp(name, who->name);
     }
     return found && (who->certified || !c->tls_member);
