@@ -12,7 +12,7 @@
 #define KNOWN_AFTER_MS 500  /* told, received, and proposed to the log */
 #define CUT_FILE "cut.json"
 #define CUT_FILE_MAX (1u << 20)
-#define LOOK_EVERY_MS 500
+#define LOOK_EVERY_MS 500ul
 #define GATHER_MAX 4 /* cuts that one look makes */
 
 struct run_cuts {
