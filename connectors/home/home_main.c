@@ -210,13 +210,8 @@ static void on_refused(void *arg, bool over, const char *why)
 
     if (over && f->runner)
         runner_stop(f->runner, SIGTERM, f->cfg.grace_ms);
-    else if (over) {
-        /* Of the run whose it was another process may have begun it: that speaks, and this one must
-         * not sign that nothing was ever started. */
-        if (f->args.place.form != REPORT_PLAIN)
-            f->writer = report_writer_destroy(f->writer);
+    else if (over)
         life_never(f, why);
-    }
 }
 
 static void on_renew(void *arg, const struct shim_renew *q)
