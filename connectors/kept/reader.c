@@ -401,7 +401,8 @@ int kept_remove(const char *store, const char *base, const char *const *env,
 
     INV(strncmp(base, store, n) == 0 && base[n] == '/');
     int rc = store_open(&at, p, &s, err);
-    /* What is not mounted looks empty, and all of it comes back. */
+    /* A folder that is gone is a store that is away. That nothing is mounted on one that is there
+     * cannot be told: it looks empty, and what it had comes back with it. */
     if (rc == 0 && !store_is_remote(s) && !store_is_here(s))
         rc = err_set(err, E_UNAVAIL, "the store of logs %.200s is not there", store);
     if (rc == 0)

@@ -32,7 +32,7 @@ class Kept(Streams):
 
     def target(self, name, **connection):
         d = super().target(name, **connection)
-        d["spec"]["logs"] = {"store": self.path("store")} if name == "shelf" else {"store": "s3://logs/of runners", "credentialsFrom": {"secret": "keys"}}
+        d["spec"]["logs"] = {"store": self.path("store") + "/"} if name == "shelf" else {"store": "s3://logs/of runners", "credentialsFrom": {"secret": "keys"}}
         return d
 
     def secret(self):

@@ -353,28 +353,34 @@ static bool meeting_fails(struct joint *j)
     return true;
 }
 
-static void meeting_seen(struct joint *j)
+/* The order goes on with its call; NULL: it has failed, and who ordered was told. */
+static struct call *meeting_over(struct joint *j)
 {
-    struct fleet_gang *g = j->gang;
     struct call *call = j->call;
 
     if (meeting_fails(j))
-        return;
+        return NULL;
     j->call = NULL;
     joint_finish(j, OUT_DONE, NULL, NULL);
-    first_submit(g, call);
+    return call;
+}
+
+static void meeting_seen(struct joint *j)
+{
+    struct fleet_gang *g = j->gang;
+    struct call *call = meeting_over(j);
+
+    if (call)
+        first_submit(g, call);
 }
 
 static void meeting_left(struct joint *j)
 {
     struct fleet_gang *g = j->gang;
-    struct call *call = j->call;
+    struct call *call = meeting_over(j);
 
-    if (meeting_fails(j))
-        return;
-    j->call = NULL;
-    joint_finish(j, OUT_DONE, NULL, NULL);
-    (void)meeting_ask(g, g->parts & ~g->first_part, false, call, meeting_seen);
+    if (call)
+        (void)meeting_ask(g, g->parts & ~g->first_part, false, call, meeting_seen);
 }
 
 /* A name that no other order has had: what is found is what was left for this one. */
