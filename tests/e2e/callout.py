@@ -4,18 +4,18 @@ processes. Answers are lost, late, half, wrong, unsigned, endless; the server is
 what was asked for runs once: each program holds a lock while it lives, and writes a line for each life."""
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "deploy", "examples", "three-tier"))
+sys.path.insert(0, os.path.join(TOP, "tests", "e2e", "lib"))
 sys.dont_write_bytecode = True
-from federation import Failure, Federation, wait_for  # noqa: E402
+from federation import Federation, wait_for  # noqa: E402
+from parts import run  # noqa: E402
 
 API, SECRET, TOKEN = "hanse.dev/v1alpha1", "a-secret-of-thirty-two-letters-or-more", "annas-own-token"
 OVER = ("Succeeded", "Failed", "Cancelled")
@@ -396,36 +396,12 @@ class Callout(Federation):
         super().stop()
 
 
-def main():
-    hanse = os.environ.get("HANSE", "")
-    if not os.access(hanse, os.X_OK) or not shutil.which("flock"):
-        print("there is no hanse, or no flock: set HANSE")
-        return 77
-    folder, only = tempfile.mkdtemp(prefix="hanse-callout-"), os.environ.get("HANSE_ONLY", "")
-    c, began = Callout(hanse, folder), time.monotonic()
-    parts = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.a_second_target_at_its_server, Callout.answers_that_are_none, Callout.orders_that_never_came,
-             Callout.two_bad_answers_in_a_row, Callout.stops,
-             Callout.nodes_change_by_delta, Callout.others_hold_what_they_hold, Callout.what_is_wrong_is_told,
-             Callout.the_server_dies_and_comes_back, Callout.an_end_that_is_taken_back,
-             Callout.the_server_is_away, Callout.runs_go_by_their_principals, Callout.nothing_ever_ran_twice)
-    try:
-        for part in (Callout.begin, *[p for p in parts if only in p.__name__]):
-            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
-            try:
-                part(c)
-            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
-                c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
-                if part is Callout.begin:
-                    break
-    finally:
-        c.stop()
-    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
-    if c.failed or os.environ.get("HANSE_KEEP"):
-        print(f"logs are kept in {folder}")
-    else:
-        shutil.rmtree(folder)
-    return 1 if c.failed else 0
+PARTS = (Callout.runs_and_tells_the_end, Callout.refuses_what_it_has_not, Callout.a_second_target_at_its_server, Callout.answers_that_are_none, Callout.orders_that_never_came,
+         Callout.two_bad_answers_in_a_row, Callout.stops,
+         Callout.nodes_change_by_delta, Callout.others_hold_what_they_hold, Callout.what_is_wrong_is_told,
+         Callout.the_server_dies_and_comes_back, Callout.an_end_that_is_taken_back,
+         Callout.the_server_is_away, Callout.runs_go_by_their_principals, Callout.nothing_ever_ran_twice)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(Callout, "callout", PARTS))

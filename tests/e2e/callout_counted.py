@@ -4,15 +4,11 @@ example server. What is asked for is given once, never more than there is; who w
 and a node that cannot be read is seen."""
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
-from callout import NODE, OVER, PROGRAM, TOP, Callout, Failure, document, wait_for  # noqa: E402
+from callout import NODE, OVER, PROGRAM, TOP, Callout, document, run, wait_for  # noqa: E402
 
 COUNTED = {**NODE, "counted": [{"class": "h100", "memory": "80Gi", "count": 4}]}
 
@@ -182,34 +178,10 @@ class Counted(Callout):
         self.check("the ledger's balance is exact", self.cost()["balance"]["exact"], self.cost()["balance"])
 
 
-def main():
-    hanse = os.environ.get("HANSE", "")
-    if not os.access(hanse, os.X_OK) or not shutil.which("flock"):
-        print("there is no hanse, or no flock: set HANSE")
-        return 77
-    folder, only = tempfile.mkdtemp(prefix="hanse-counted-"), os.environ.get("HANSE_ONLY", "")
-    c, began = Counted(hanse, folder), time.monotonic()
-    parts = (Counted.devices_by_count, Counted.sums_are_those_of_the_devices, Counted.instances_and_shares_by_count,
-             Counted.others_hold_of_a_kind, Counted.others_and_unhealthy_ones, Counted.a_node_that_cannot_be_read,
-             Counted.nothing_ever_ran_twice)
-    try:
-        for part in (Counted.begin, *[p for p in parts if only in p.__name__]):
-            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
-            try:
-                part(c)
-            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError, StopIteration) as error:
-                c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
-                if part is Counted.begin:
-                    break
-    finally:
-        c.stop()
-    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
-    if c.failed or os.environ.get("HANSE_KEEP"):
-        print(f"logs are kept in {folder}")
-    else:
-        shutil.rmtree(folder)
-    return 1 if c.failed else 0
+PARTS = (Counted.devices_by_count, Counted.sums_are_those_of_the_devices, Counted.instances_and_shares_by_count,
+         Counted.others_hold_of_a_kind, Counted.others_and_unhealthy_ones, Counted.a_node_that_cannot_be_read,
+         Counted.nothing_ever_ran_twice)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(Counted, "counted", PARTS))

@@ -11,7 +11,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import tempfile
 import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -19,7 +18,8 @@ sys.path.insert(0, os.path.join(TOP, "deploy", "examples", "three-tier"))
 sys.path.insert(0, os.path.join(TOP, "tests", "e2e", "lib"))
 sys.dont_write_bytecode = True
 from connect_proxy import ConnectProxy, RealProxy  # noqa: E402
-from federation import Failure, Federation, descendants, wait_for  # noqa: E402
+from federation import Federation, descendants, wait_for  # noqa: E402
+from parts import run  # noqa: E402
 
 API, SECRET, LEASE_S = "hanse.dev/v1alpha1", "a-secret-of-thirty-two-letters-or-more", 15
 OVER = ("Succeeded", "Failed", "Cancelled")
@@ -435,33 +435,9 @@ class Home(Federation):
         super().stop()
 
 
-def main():
-    hanse = os.environ.get("HANSE", "")
-    if not os.access(hanse, os.X_OK) or not shutil.which("flock"):
-        print("there is no hanse, or no flock: set HANSE")
-        return 77
-    folder, only = tempfile.mkdtemp(prefix="hanse-home-"), os.environ.get("HANSE_ONLY", "")
-    c, began = Home(hanse, folder), time.monotonic()
-    parts = (Home.runs_and_tells_the_end, Home.runs_without_a_way_home, Home.holds_a_lease, Home.is_behind_a_proxy, Home.the_leader_dies, Home.a_token_comes_twice, Home.is_stopped,
-             Home.strangers_are_turned_away, Home.nobody_has_claimed, Home.nobody_is_reached, Home.the_hub_is_gone)
-    try:
-        for part in (Home.begin, *[p for p in parts if only in p.__name__]):
-            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
-            try:
-                part(c)
-            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
-                c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
-                if part is Home.begin:
-                    break
-    finally:
-        c.stop()
-    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
-    if c.failed or os.environ.get("HANSE_KEEP"):
-        print(f"logs are kept in {folder}")
-    else:
-        shutil.rmtree(folder)
-    return 1 if c.failed else 0
+PARTS = (Home.runs_and_tells_the_end, Home.runs_without_a_way_home, Home.holds_a_lease, Home.is_behind_a_proxy, Home.the_leader_dies, Home.a_token_comes_twice, Home.is_stopped,
+         Home.strangers_are_turned_away, Home.nobody_has_claimed, Home.nobody_is_reached, Home.the_hub_is_gone)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(Home, "home", PARTS))

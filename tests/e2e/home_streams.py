@@ -5,12 +5,10 @@ the runner's own output, too. Who reads too slowly holds up neither the program 
 asked for it, with the member through which it came, and with the program."""
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.dont_write_bytecode = True
@@ -18,7 +16,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import CONTEXTS  # noqa: E402
 from home import LEASE_S, Home, document  # noqa: E402
 from ports import SERVER, Forward, Terminal, everything  # noqa: E402
-from federation import Failure, wait_for  # noqa: E402
+from federation import wait_for  # noqa: E402
+from parts import run  # noqa: E402
 
 TALKS = 'echo "first line of $HANSE_WORKLOAD_NAME"; n=0; while [ ! -e "{go}" ]; do sleep 0.2; n=$((n+1)); echo "tick $n"; done; echo "last line" >&2'
 FLOODS = 'echo begun; i=0; while [ $i -lt 60 ]; do head -c 1000000 /dev/zero | tr "\\0" x; echo; i=$((i+1)); done; touch "{flooded}"; sleep 600'
@@ -212,34 +211,9 @@ class Streams(Home):
             wait_for(f"{name} to be gone", lambda: name not in self.workloads(), 60)
 
 
-def main():
-    hanse = os.environ.get("HANSE", "")
-    static = os.path.join(os.environ.get("HANSE_BUILD_DIR", ""), "hanse-run")
-    if not os.access(hanse, os.X_OK) or not os.access(static, os.X_OK):
-        print("there is no hanse, or no hanse-run: set HANSE and HANSE_BUILD_DIR")
-        return 77
-    folder = tempfile.mkdtemp(prefix="hanse-home-streams-")
-    c, began = Streams(hanse, folder), time.monotonic()
-    c.static = static
-    try:
-        for part in (Streams.begin, Streams.are_told, Streams.commands_run_beside_it, Streams.ports_are_forwarded,
-                     Streams.the_leader_goes, Streams.are_followed, Streams.who_is_slow_holds_up_nobody):
-            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
-            try:
-                part(c)
-            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
-                c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
-                if part is Streams.begin:
-                    break
-    finally:
-        c.stop()
-    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
-    if c.failed or os.environ.get("HANSE_KEEP"):
-        print(f"logs are kept in {folder}")
-    else:
-        shutil.rmtree(folder)
-    return 1 if c.failed else 0
+PARTS = (Streams.are_told, Streams.commands_run_beside_it, Streams.ports_are_forwarded, Streams.the_leader_goes, Streams.are_followed,
+         Streams.who_is_slow_holds_up_nobody)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(Streams, "home-streams", PARTS, static=True))

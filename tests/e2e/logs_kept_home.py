@@ -9,8 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
@@ -19,7 +17,8 @@ sys.path.insert(0, os.path.join(HERE, "..", "support", "s3"))
 import server  # noqa: E402
 from home import OVER  # noqa: E402
 from home_streams import Streams  # noqa: E402
-from federation import Failure, descendants, wait_for  # noqa: E402
+from federation import descendants, wait_for  # noqa: E402
+from parts import run  # noqa: E402
 
 CHATS = 'i=0; while [ ! -e "{go}" ]; do i=$((i+1)); echo "line $i"; echo $i > "{count}"; sleep 0.01; done; echo "end after $i"'
 ODD = rb"\033[2J\000\377../../../../etc/passwd\r%s\n\033]0;title\007no end of a line"
@@ -187,32 +186,5 @@ PARTS = (Kept.all_of_a_short_one, Kept.one_name_twice, Kept.the_leader_dies, Kep
          Kept.the_store_is_away)
 
 
-def main():
-    hanse, static = os.environ.get("HANSE", ""), os.path.join(os.environ.get("HANSE_BUILD_DIR", ""), "hanse-run")
-    if not os.access(hanse, os.X_OK) or not os.access(static, os.X_OK):
-        print("there is no hanse, or no hanse-run: set HANSE and HANSE_BUILD_DIR")
-        return 77
-    folder, only = tempfile.mkdtemp(prefix="hanse-logs-home-"), os.environ.get("HANSE_ONLY", "").split()
-    c, began = Kept(hanse, folder), time.monotonic()
-    c.static = static
-    try:
-        for part in (Kept.begin, *[p for p in PARTS if not only or p.__name__ in only]):
-            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
-            try:
-                part(c)
-            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
-                c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
-                if part is Kept.begin:
-                    break
-    finally:
-        c.stop()
-    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
-    if c.failed or os.environ.get("HANSE_KEEP"):
-        print(f"logs are kept in {folder}")
-    else:
-        shutil.rmtree(folder)
-    return 1 if c.failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(Kept, "logs-home", PARTS, static=True))

@@ -4,13 +4,10 @@ by SIGKILL in the midst of orders, answers are lost and late. Whatever happens, 
 ordered that no Machine in the state tells of, and none that has ended there costs any more."""
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 
-from callout import Callout, Failure, wait_for
+from callout import Callout, run, wait_for
 
 OFFERS = [{"class": "h100", "gpus": 1, "zone": z, "market": "spot", "price": p, "count": 6, "boot": 0.3, "cpu": "64", "memory": "64Gi"}
           for z, p in (("a", 2.5), ("b", 4))]
@@ -210,34 +207,10 @@ class Rented(Callout):
         self.check("and so does an Event of each, which stays", all(there[name] in events.get(name, "") for name in there), events)
 
 
-def main():
-    hanse = os.environ.get("HANSE", "")
-    if not os.access(hanse, os.X_OK) or not shutil.which("flock"):
-        print("there is no hanse, or no flock: set HANSE")
-        return 77
-    folder, only = tempfile.mkdtemp(prefix="hanse-machines-"), os.environ.get("HANSE_ONLY", "")
-    c, began = Rented(hanse, folder), time.monotonic()
-    parts = (Rented.a_pool_is_filled, Rented.work_runs_on_them, Rented.one_becomes_dearer_than_its_cap,
-             Rented.answers_are_lost_and_late, Rented.the_leader_dies_in_the_midst, Rented.nobody_renews, Rented.they_end_early,
-             Rented.what_is_left_is_named)
-    try:
-        for part in (Rented.begin, *[p for p in parts if only in p.__name__]):
-            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
-            try:
-                part(c)
-            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError) as error:
-                c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
-                if part is Rented.begin:
-                    break
-    finally:
-        c.stop()
-    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
-    if c.failed or os.environ.get("HANSE_KEEP"):
-        print(f"logs are kept in {folder}")
-    else:
-        shutil.rmtree(folder)
-    return 1 if c.failed else 0
+PARTS = (Rented.a_pool_is_filled, Rented.work_runs_on_them, Rented.one_becomes_dearer_than_its_cap,
+         Rented.answers_are_lost_and_late, Rented.the_leader_dies_in_the_midst, Rented.nobody_renews, Rented.they_end_early,
+         Rented.what_is_left_is_named)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(Rented, "machines", PARTS))
