@@ -23,6 +23,7 @@
 #include "api/base/loop/loop.h"
 #include "api/schema/schema.h"
 #include "connectors/ends.h"
+#include "connectors/foreign.h"
 #include "connectors/machines.h"
 #include "connectors/wire/wire.h"
 
@@ -52,6 +53,7 @@ struct run_span {
 struct run_order {
     struct run_key key;
     const char *ns, *name; /* of its workload */
+    const char *priority_class; /* or "" */
     /* Whose name it goes by at the target: a user, an account, a role. "": the target's own. It is
      * started by what belongs to that principal (connector_env.principal_secret), or not at all. */
     const char *principal;
@@ -59,6 +61,7 @@ struct run_order {
     const char *image;                /* or "" */
     const char *const *argv;          /* the command with its arguments; NULL-terminated */
     const char *script, *cwd;         /* or "" */
+    const char *manifest;             /* of others, as JSON; NULL or "": none */
     const char *const *env;           /* "NAME=value", secrets resolved; NULL-terminated */
     int64_t cpu_milli, memory_bytes;  /* of each worker; 0: no limit */
     int64_t gpus;                     /* whole ones of each worker */
@@ -137,6 +140,28 @@ enum run_verdict {
 };
 typedef enum run_verdict (*run_judge)(const struct run_listed *r, void *arg);
 
+/* What a target shows of a run to people, in its own words: its pods, and what was told of them.
+ * All is borrowed. */
+struct run_part {
+    const char *name, *node; /* "NAMESPACE/NAME"; node: "" while it has none */
+    int64_t rank;            /* -1: not known */
+    const char *phase, *reason, *message; /* "Pending", "ImagePullBackOff", a sentence or "" */
+};
+struct run_event {
+    int64_t at_ms; /* when it was seen last, UTC; 0: not known */
+    int64_t count; /* how often */
+    const char *type, *reason, *message;
+    const char *about; /* "Pod/NAME" */
+};
+struct run_details {
+    const struct run_part *parts; /* those in trouble first */
+    size_t n_parts, all_parts;    /* told here; there are */
+    const struct run_event *events; /* newest first */
+    size_t n_events;
+    const char *lacks; /* what this is without, a sentence; "": it is whole */
+};
+/* d is NULL with an error. */
+typedef void (*details_cb)(void *arg, const struct run_details *d, const struct err *err);
 /* Passes the document that a target keeps of a run: its Workload, with the placement, as it was
  * sent. */
 typedef void (*document_cb)(void *arg, enum outcome out, const char *json, const struct err *err);
@@ -265,7 +290,9 @@ struct exec_session; /* the driver owns it; sink.end and exec_close end it */
  * in this session. It is one page, and neither first nor last. Where it builds on another one, the
  * caller takes nothing of it and asks for inventory(). */
 struct node_refused {
-    const char *name; /* "TARGET.NODE"; "": it cannot be read either */
+#define NODES_ALL "*"
+    /* "TARGET.NODE"; "": it cannot be read either; NODES_ALL: the page as a whole cannot be */
+    const char *name;
     const char *why;  /* a sentence, which need not name the node */
 };
 struct inventory_page {
@@ -285,6 +312,21 @@ struct inventory_page {
 #define INVENTORY_ALL(v, count)                                                                    \
     (&(const struct inventory_page){                                                               \
         .nodes = (v), .n = (count), .revision = "", .since = "", .first = true, .last = true})
+/* How busy the devices of a run are, as its target has measured them. What it does not measure is
+ * in none of these counts: a device that several runs share, and all of them where nothing measures
+ * any. */
+#define RUN_IDLE_MS 300000      /* what has done nothing for so long is idle: less is a pause */
+#define RUN_USE_FRESH_MS 900000 /* what was measured longer ago says nothing any more */
+struct run_use {
+    struct run_key key;
+    uint32_t devices;     /* that are measured, of all its workers */
+    uint32_t resting;     /* of these: that did nothing in the newest reading */
+    uint32_t idle;        /* of these: that have done nothing for RUN_IDLE_MS */
+    uint64_t idle_ms;     /* so long all of these have done nothing; 0: there are none */
+    uint64_t resting_ms;  /* where all that are measured rest: for so long they have */
+    uint32_t percent;     /* how busy those that are measured are, on average */
+    int64_t memory_bytes; /* of their memory in use */
+};
 /* What the connector reports on its own, on its loop. */
 struct connector_events {
     void (*nodes)(void *arg, const struct inventory_page *p);
@@ -310,6 +352,9 @@ struct connector_events {
      * that rests on it, and of find()'s answer; borrowed. What the target says it is told of:
      * ranks may be missing, or no ranks of that run. Nodes are "TARGET.NODE", or "". Optional. */
     void (*workers)(void *arg, const struct run_workers *w);
+    /* Told of a run while its target measures it, now and then; a run of which it is not told is
+     * not measured. Optional. */
+    void (*used)(void *arg, const struct run_use *u);
     /* Names the state folder of the agent, or the server, that speaks from the next reach() on. It
      * knows nothing of runs that were given to another one, so what it says of those proves
      * nothing, and it speaks for one Target alone. Optional; "": not known. */
@@ -330,6 +375,12 @@ struct connector_events {
     /* What was said of a machine cannot be read: `key`, or "" where that cannot be read. What was
      * known of it stays so, and the call that asked ends OUT_UNKNOWN. Optional; borrowed. */
     void (*machine_unread)(void *arg, const char *key, const char *why);
+    /* What was said of a run, in a list or unasked, cannot be read: k, or NULL where that cannot be
+     * read either. It proves nothing: what was known of the run stays so. Optional; borrowed. */
+    void (*run_unread)(void *arg, const struct run_key *k, const char *why);
+    /* Something that the Target asks for beside its runs cannot be done at the moment; reason is
+     * static, a word for people, why a sentence. Told when it is news. Optional. */
+    void (*not_given)(void *arg, const char *reason, const char *why);
     /* What machines cost at the target: all of it, in one currency ("": the Target's); borrowed. */
     void (*prices)(void *arg, const struct machine_price *v, size_t n, const char *currency);
 };
@@ -355,6 +406,7 @@ struct run_where {
     uint32_t n;
     uint64_t grace_ms; /* that its runners were given; 0: not known */
     bool ran;          /* it was seen running */
+    const char *ns;    /* of its workload */
 };
 struct connector_env {
     struct loop *loop;
@@ -371,6 +423,9 @@ struct connector_env {
     /* Returns this cluster's uid, borrowed until the next call; "" while it has none. NULL:
      * none. */
     const char *(*cluster_uid)(void *arg);
+    /* Optional (NULL): is there an older Target at the server that events->agent has named last?
+     * What there is would count twice, and this one stays out of reach: why. */
+    bool (*is_twin)(void *arg, char why[256]);
     /* Returns the resourceVersion of its state, and the time of its newest entry; NULL: not
      * reported. */
     uint64_t (*state_rv)(void *arg, int64_t *ret_time_ms);
@@ -459,6 +514,8 @@ struct connector_ops {
     /* Optional (NULL): takes a runner that calls home, whose run lives by the log. An error: it was
      * refused, and the stream is gone. */
     int (*runner)(struct connector *c, const struct home_arrival *a, struct err *err);
+    /* Optional (NULL): HOST:PORT of all members, often the same, for runners that call home. */
+    void (*members)(struct connector *c, const char *const *addresses, size_t n);
     int (*logs)(struct connector *c, const struct run_key *k, const struct log_request *rq,
                 const struct log_sink *sink, struct exec_session **ret, struct err *err);
     int (*exec)(struct connector *c, const struct run_key *k, const struct exec_request *rq,
@@ -474,7 +531,8 @@ struct connector_ops {
     void (*exec_resize)(struct exec_session *s, const struct exec_size *size);
     void (*exec_close)(struct exec_session *s);
     /* Lists the runs that carry Hanse's mark, asks `judge` about each, and does what it says. It
-     * does not call judge after the call is done. */
+     * does not call judge after the call is done. DONE: that was all; seen->message says what the
+     * list lacks, if anything. */
     void (*sweep)(struct connector *c, run_judge judge, void *arg, struct call *call);
     /* Optional (NULL): goes through the keys that the target promised to refuse more than older_ms
      * ago, and has it forget those that `judge` lets go, in the name of the state with
@@ -483,9 +541,20 @@ struct connector_ops {
      * runs; "": it does. */
     void (*promises)(struct connector *c, uint64_t rv, uint64_t older_ms, promise_judge judge,
                      void *arg, struct call *call);
+    /* Optional (NULL): the Target is deleted, and no work is held there. Takes away what the driver
+     * keeps at the target for itself. DONE: nothing of it is left. REJECTED: something is; err says
+     * what, and what to do where that does not go by itself. It is asked again until it is DONE. */
+    void (*leave)(struct connector *c, struct call *call);
     /* Optional (NULL): reads the document that the target keeps of a run. */
     void (*document)(struct connector *c, const struct run_key *k, uint64_t deadline_ms,
                      document_cb cb, void *arg);
+    /* Optional (NULL): tells what there is of a run, and what happened to it lately, for people; of
+     * a key with try 0 of the newest try of that epoch. Nothing follows from it. */
+    void (*details)(struct connector *c, const struct run_key *k, uint64_t deadline_ms,
+                    details_cb cb, void *arg);
+    /* Optional (NULL): lists a page of what others than Hanse run there (foreign.h). It changes
+     * nothing. */
+    void (*foreign)(struct connector *c, const struct foreign_ask *ask, foreign_cb cb, void *arg);
     /* Optional (NULL): names the state folders of the agents that speak for those nodes; "": they
      * are not all known. NULL: events->agent tells it. */
     void (*agents)(const struct connector *c, const struct placement *p, char ret[64]);

@@ -33,6 +33,13 @@ bool reason_of_target(const char *reason)
     return r->began == END_RAN && r->fault == FAULT_TARGET;
 }
 
+bool end_is_a_runners(const char *reason)
+{
+    const struct end_row *r = end_row(reason);
+
+    return r->fault != FAULT_HANSE || r->checkpoint != CHECKPOINT_KEPT;
+}
+
 bool end_says_saved(int64_t exit_code, int64_t term_signal, const char *reason)
 {
     return !term_signal && (exit_code == RUN_EXIT_SAVED || end_row(reason) == &rows[END_SAVED]);

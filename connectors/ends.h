@@ -44,6 +44,8 @@ const char *end_text(enum end e) __attribute__((returns_nonnull));
 const struct end_row *end_row(const char *reason) __attribute__((returns_nonnull));
 /* True when the reason says that the target failed the run, not its program */
 bool reason_of_target(const char *reason);
+/* Is it one that a runner may give for its end? Why we ourselves ended it is not for it to say. */
+bool end_is_a_runners(const char *reason);
 /* True when a program has saved and wants to be started again: it said so by RUN_EXIT_SAVED, or,
  * where a launcher ended in its place, its runner saw it (END_SAVED). */
 bool end_says_saved(int64_t exit_code, int64_t term_signal, const char *reason);

@@ -5,6 +5,9 @@
 #define LEASE_FIRM_MS 6000
 #define SILENCE_MIN_MS 2500
 #define BEAT_MIN_MS 250
+#define REDIAL_MS 5000
+#define REDIAL_MAX_MS 120000
+#define REFUSALS_PROMPT 12
 
 uint64_t pace_save_ms(uint64_t lease_ms, uint64_t grace_ms)
 {
@@ -23,6 +26,16 @@ uint64_t pace_silence_ms(uint64_t lease_ms, uint64_t otherwise_ms)
         return otherwise_ms;
     ms = ms > SILENCE_MIN_MS ? ms : SILENCE_MIN_MS;
     return ms < otherwise_ms ? ms : otherwise_ms;
+}
+
+uint64_t pace_redial_ms(uint64_t lease_ms, unsigned refusals)
+{
+    unsigned doubled = refusals > REFUSALS_PROMPT ? refusals - REFUSALS_PROMPT : 0;
+    uint64_t ms = (uint64_t)REDIAL_MS << (doubled < 8 ? doubled : 8);
+
+    if (lease_ms)
+        return REDIAL_MS;
+    return ms < REDIAL_MAX_MS ? ms : REDIAL_MAX_MS;
 }
 
 uint64_t pace_beat_ms(uint64_t lease_ms)

@@ -18,6 +18,10 @@ uint64_t pace_save_ms(uint64_t lease_ms, uint64_t grace_ms);
  * none is held. */
 uint64_t pace_silence_ms(uint64_t lease_ms, uint64_t otherwise_ms);
 uint64_t pace_beat_ms(uint64_t lease_ms);
+/* Returns the longest pause between two dials of a runner that was refused so often in a row by
+ * hubs that answered: at first a moment, since who leads may not be known yet; then longer, where
+ * it holds no lease, for what was said so often will be said again. */
+uint64_t pace_redial_ms(uint64_t lease_ms, unsigned refusals);
 /* Returns from when, by the clock of who beats, a renewal counts that is sent now: beat_ms is that
  * clock in its last beat, age_ms how long ago by our own clock that beat came. */
 uint64_t pace_lease_from(uint64_t beat_ms, uint64_t age_ms);

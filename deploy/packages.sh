@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Hanse needs on Debian: deploy/packages.sh SET...   (default: build)
-# Sets: build, tests, example; slurm and slurm-accounting, a real Slurm for tests against it.
+# Sets: build, tests, example; for tests against real peers slurm and slurm-accounting, kubelet (what runs
+# its pods), and go (it fetches the Go that builds Kubernetes).
 #
 # Each line of the tables below names a package and the probe that finds what it brings, so a library
 # built by hand counts too, and nothing is asked of apt (no root, no network) when all is there.
@@ -58,6 +59,16 @@ slurmdbd                 | program slurmdbd
 slurm-wlm-mysql-plugin   | slurm_plugin accounting_storage_mysql
 mariadb-server           | program mariadbd
 '
+kubelet_packages='
+containerd           | program containerd
+runc                 | program runc
+busybox-static       | static_busybox
+iproute2             | program ip
+util-linux           | tool nsenter
+'
+go_packages='
+golang-go            | tool go
+'
 
 say() { printf 'packages: %s\n' "$*"; }
 die() {
@@ -77,6 +88,7 @@ archive() { tool cc && [ "$(cc -print-file-name="lib$1.a")" != "lib$1.a" ]; } # 
 header() { tool cc && printf '#include <%s>\n' "$1" | cc -E -x c - >/dev/null 2>&1; }
 program() { [ -x "/usr/sbin/$1" ] || tool "$1"; } # daemons are not in every user's PATH
 slurm_plugin() { compgen -G "/usr/lib/*/slurm*/$1.so" >/dev/null; }
+static_busybox() { tool busybox && ! ldd "$(command -v busybox)" >/dev/null 2>&1; }
 http_parser() { header llhttp.h || header http_parser.h; }
 
 # Prints the packages of the given tables whose probe fails.
@@ -184,7 +196,9 @@ main() {
         example) tables+=("$example_packages") ;;
         slurm) tables+=("$slurm_packages") hold=1 ;;
         slurm-accounting) tables+=("$slurm_accounting_packages") hold=1 ;;
-        *) die "unknown set \"$set\": build, tests, example, slurm or slurm-accounting" ;;
+        kubelet) tables+=("$kubelet_packages") hold=1 ;;
+        go) tables+=("$go_packages") ;;
+        *) die "unknown set \"$set\": build, tests, example, slurm, slurm-accounting, kubelet or go" ;;
         esac
     done
     missing=$(missing_packages "${tables[@]}")

@@ -99,10 +99,41 @@ static bool numbered(const struct node *n, const char *class_)
     return false;
 }
 
+/* "3g.40gb", "1c.2g.20gb", "1g.10gb+me": as vendors spell them, 1 to 7 slices of a GPU. */
+static bool profile_is(const char *p)
+{
+    static const char digits[] = "0123456789";
+
+    if (p[0] >= '1' && p[0] <= '7' && p[1] == 'c' && p[2] == '.')
+        p += 3;
+    if (p[0] < '1' || p[0] > '7' || p[1] != 'g' || p[2] != '.')
+        return false;
+    p += 3;
+    size_t n = strspn(p, digits);
+    if (!n || strncmp(p + n, "gb", 2) != 0)
+        return false;
+    p += n + 2;
+    return !*p || (strchr("+.-", *p) && p[1]);
+}
+
+static int profiles_check(const struct node *n, struct err *err)
+{
+    for (uint32_t i = 0; n->spec && i < n->spec->n_gpus; i++) {
+        const struct gpu *g = &n->spec->gpus[i];
+        for (uint32_t k = 0; k < g->n_migProfiles; k++)
+            if (!profile_is(g->migProfiles[k]))
+                return err_set(err, E_INVALID, "\"%.32s\" of GPU %lld is no MIG profile",
+                               g->migProfiles[k], (long long)g->index);
+    }
+    return 0;
+}
+
 int node_counted_check(const struct node *n, struct err *err)
 {
     int64_t sum = 0;
 
+    if (profiles_check(n, err) < 0)
+        return E_INVALID;
     for (uint32_t i = 0; n->spec && i < n->spec->n_counted; i++) {
         const struct counted_gpus *c = &n->spec->counted[i];
         const char *class_ = *c->class_ ? c->class_ : c->model;
@@ -119,10 +150,16 @@ int node_counted_check(const struct node *n, struct err *err)
         if (*counted_kind(c).mig && c->shares)
             return err_set(err, E_INVALID, "it counts shares of MIG instances, %.32s of %.63s",
                            c->mig, class_);
+        if (*counted_kind(c).mig && !profile_is(c->mig))
+            return err_set(err, E_INVALID, "\"%.32s\" of %.63s is no MIG profile", c->mig, class_);
         if (c->shares < 0 || c->shares == 1 || c->shares > LIMIT_GPU_SHARES)
             return err_set(err, E_INVALID,
                            "of %.63s it counts %lld shares of each GPU; 2 to %d can be", class_,
                            (long long)c->shares, LIMIT_GPU_SHARES);
+        if (c->shares > 1 && c->count % c->shares)
+            return err_set(err, E_INVALID,
+                           "of %.63s it counts %lld shares, and each GPU has %lld of them", class_,
+                           (long long)c->count, (long long)c->shares);
         if (node_counted(n, class_, counted_kind(c)).count != c->count || numbered(n, class_))
             return err_set(err, E_INVALID, "it tells %.63s twice: by numbers and counts, or in two",
                            class_);

@@ -167,6 +167,17 @@ size_t policy_rows(const struct pool *p);
 /* Whole GPUs × 1000 that are free and usable, over all targets (for tests and status). */
 int64_t pool_free_gpu_milli(const struct pool *p, const char *class_or_null);
 
+/* What an hour of a GPU of that class costs on that node, by its Target's price sheet. false: it is
+ * not known. currency is the sheet's. */
+struct gpu_hour {
+    double price;
+    const char *currency;
+};
+bool policy_gpu_hour(const struct pool *p, const char *node, const char *class_, int64_t now_ms,
+                     struct gpu_hour *ret);
+/* status.reason of a Workload that is Unknown: its target is in reach, and cannot tell. */
+#define RUN_NOT_TOLD "RunNotTold"
+
 /* ---- one decision ---- */
 struct place_request {
     const struct object *workload; /* Workload; its status.queuedAt says how long it waits */

@@ -11,10 +11,20 @@ struct list {
 };
 
 #define container_of(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
-#define list_for_each(it, head) for (struct list *it = (head)->next; it != (head); it = it->next)
+#define list_for_each(it, head)                                                                    \
+    for (struct list *it = list_next(head); it != (head); it = list_next(it))
 #define list_for_each_safe(it, tmp, head)                                                          \
-    for (struct list *it = (head)->next, *tmp = it->next; it != (head); it = tmp, tmp = it->next)
+    for (struct list *it = list_next(head), *tmp = list_next(it); it != (head);                    \
+         it = tmp, tmp = list_next(it))
 
+/* A list is a ring: there is always a next one. It is said here for analysers, which would follow
+ * a NULL at each loop otherwise. */
+static inline struct list *list_next(const struct list *l)
+{
+    if (!l->next)
+        __builtin_unreachable();
+    return l->next;
+}
 static inline void list_init(struct list *l)
 {
     l->next = l->prev = l;

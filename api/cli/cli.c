@@ -149,7 +149,7 @@ int cli_connect(struct cli *c, struct err *err)
         return 0;
     int rv = login_load(c, err);
     if (!rv)
-        rv = arg_duration(&c->args, "timeout", 0, &timeout, err);
+        rv = arg_duration(&c->args, "timeout", c->patience_ms, &timeout, err);
     if (!rv)
         rv = as_headers(c, &headers, err);
     if (rv)

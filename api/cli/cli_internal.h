@@ -64,6 +64,7 @@ struct cli {
     struct client *client; /* made by cli_connect */
     struct client_lane *lane;
     const char *ns; /* the one that holds */
+    int64_t patience_ms; /* of a request where --timeout does not say; 0: as is usual */
     int exit;       /* a verb's own exit status, when it returns 0 */
 };
 struct verb {
@@ -182,6 +183,9 @@ void workload_moves_render(const cJSON *w, const cJSON *checkpoints, const cJSON
 /* A CostReport (operation cost) as a table, and as CSV. */
 void cost_render(const cJSON *report, struct arena *mem, struct buf *out);
 void cost_csv(const cJSON *report, struct buf *out);
+/* A ShadowReport (operation adopt.shadow). */
+void adopt_render(const cJSON *report, bool wide, int64_t now_ms, struct arena *mem,
+                  struct buf *out);
 /* Unified diff of two texts; nothing when they are equal. */
 void diff_unified(const char *from_name, const char *to_name, const char *a, const char *b,
                   struct arena *mem, struct buf *out);
@@ -189,8 +193,6 @@ void diff_unified(const char *from_name, const char *to_name, const char *a, con
  * whole. */
 int sbatch_wrap(const char *script, size_t n, const char *name, cJSON **ret,
                 struct err *err) MUST_CHECK;
-/* A Job, PyTorchJob, … as a Workload that carries it. */
-int manifest_wrap(const cJSON *manifest, cJSON **ret, struct err *err) MUST_CHECK;
 
 /* ---- verbs ---- */
 #define VERB_RUN(name) int verb_##name(struct cli *c, struct err *err);
@@ -209,6 +211,7 @@ VERB_RUN(drain)
 VERB_RUN(cordon)
 VERB_RUN(uncordon)
 VERB_RUN(logs)
+VERB_RUN(attach)
 VERB_RUN(exec)
 VERB_RUN(port_forward)
 VERB_RUN(status)
@@ -219,6 +222,7 @@ VERB_RUN(version)
 VERB_RUN(bench)
 VERB_RUN(orphans)
 VERB_RUN(recover)
+VERB_RUN(adopt)
 VERB_RUN(backup)
 #undef VERB_RUN
 int orphans_get(struct cli *c, struct err *err) MUST_CHECK; /* hanse get orphans */
@@ -227,8 +231,28 @@ struct logs_wish {
     bool follow, timestamps;
     int64_t since_ms;       /* what came in the time up to now; 0: all */
     const char *since_time; /* or since then; NULL: all */
+    long epoch;             /* whose; 0: the newest */
+    bool previous;          /* of the epoch before the newest */
+    bool all_epochs;        /* work_logs: from the first one on, not from the newest */
+    bool patient;           /* what cannot be told now is waited for, from the first byte on */
+};
+/* One text (streams/logs.c): it goes on by itself at another member when it is cut off. */
+struct logs_told {
+    bool any, mid; /* something was told; it ends amid a line */
+    int64_t epoch; /* of which it was; 0: not told */
 };
 int logs_print(struct cli *c, const char *ns, const char *name, const struct logs_wish *w,
-               struct err *err) MUST_CHECK;
+               struct logs_told *ret_told, struct err *err) MUST_CHECK;
+/* Waits until the work runs in an epoch after *epoch (until "Running") or has ended, and says on
+ * c->err how it fares, unless it is quiet. *epoch: the one that it is in. E_NOTFOUND: deleted. */
+int work_wait(struct cli *c, const char *ns, const char *name, const char *until, bool quiet,
+              int64_t *epoch, char phase[32], struct err *err) MUST_CHECK;
+/* The logs of its epochs, one after the other, up to its end: phase is how that was. */
+int work_logs(struct cli *c, const char *ns, const char *name, const struct logs_wish *w,
+              char phase[32], struct err *err) MUST_CHECK;
+/* The line between the logs of two epochs: where it goes on, and why it does; moves: a list of
+ * Migrations, or NULL (text/move.c). */
+void epoch_line(const cJSON *workload, const cJSON *moves, int64_t before, int64_t epoch,
+                struct buf *out);
 
 #endif

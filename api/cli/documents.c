@@ -1,5 +1,6 @@
 /* Documents from files, with their places: an error, ours or the server's, names FILE:LINE. */
 #include "api/cli/cli_internal.h"
+#include "api/manifests/manifests.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -201,6 +202,8 @@ static int document_check(struct cli *c, const struct document *doc, struct err 
         rv = object_validate(o, err);
     if (!rv)
         rv = object_admit(NULL, o, err);
+    if (!rv)
+        rv = manifest_admit(NULL, o, err);
     if (!rv)
         cli_warn_unkept(c, o);
     (void)object_unref(o);

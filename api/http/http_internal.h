@@ -7,7 +7,6 @@
 #include "api/http/http.h"
 
 #define SEGMENTS_MAX 16
-#define PARAMS_MAX 64
 
 enum conn_state {
     CONN_HEAD,     /* waits for, or collects, a request's head */

@@ -69,7 +69,12 @@ static int path_parse(struct http_request *rq, const char *p, size_t n, const ch
 
 static int query_parse(struct http_request *rq, const char *q, size_t n, const char **why)
 {
-    struct http_param *params = arena_array(rq->arena, struct http_param, PARAMS_MAX);
+    size_t most = 1;
+
+    for (size_t i = 0; i < n; i++)
+        most += q[i] == '&';
+    most = most < LIMIT_URL_PARAMS_MAX ? most : LIMIT_URL_PARAMS_MAX;
+    struct http_param *params = arena_array(rq->arena, struct http_param, most);
 
     for (size_t i = 0; i < n;) {
         const char *amp = memchr(q + i, '&', n - i);
@@ -77,7 +82,7 @@ static int query_parse(struct http_request *rq, const char *q, size_t n, const c
         const char *eq = memchr(q + i, '=', end - i);
         size_t name_end = eq ? (size_t)(eq - q) : end;
         if (end > i) {
-            if (rq->msg.n_params == PARAMS_MAX) {
+            if (rq->msg.n_params == LIMIT_URL_PARAMS_MAX) {
                 *why = "too many query parameters";
                 return 414;
             }

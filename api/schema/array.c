@@ -54,8 +54,9 @@ static int array_fault(const struct meta *m, const struct workload_spec *s, stru
                          m->name, last, strlen(m->name) + strlen(last), ARRAY_NAME_MAX);
     if (r && r->manifest.n > 0)
         return err_field(err, E_INVALID, "spec.array",
-                         "a foreign manifest has no environment for " ENV_ARRAY_INDEX
-                         ": give run.command or run.script, or the manifest without array");
+                         "each index is a run of its own, and the names in a foreign manifest are "
+                         "those of one: give run.command or run.script, or the manifest without "
+                         "array");
     if (r && r->n_env > ARRAY_ENV_MAX)
         return err_field(err, E_INVALID, "spec.run.env",
                          "has %u variables; an array has at most %d", r->n_env, ARRAY_ENV_MAX);

@@ -66,11 +66,22 @@ static bool callout_unclear(const struct object *o)
            (!u.tls && !u.loopback);
 }
 
-static bool callout_more(const struct object *o)
+/* It starts pods in a principal's name by its own right to do so. */
+static bool impersonated_secrets(const struct object *o)
+{
+    for (uint32_t i = 0; i < SPEC(target)->n_principals; i++)
+        if (pods_target(o) && SPEC(target)->principals[i].credentialsFrom)
+            return true;
+    return false;
+}
+
+static bool connection_more(const struct object *o)
 {
     const struct target_connection *c = SPEC(target)->connection;
+    bool callout = SPEC(target)->type == TARGET_CALLOUT;
 
-    return SPEC(target)->type == TARGET_CALLOUT && c && (*c->user || *c->namespace_ || *c->region);
+    return (callout || pods_target(o)) && c &&
+           (*c->user || *c->region || (callout && *c->namespace_));
 }
 
 static bool runners_elsewhere(const struct object *o)
@@ -138,7 +149,7 @@ static bool lease_of_nobody(const struct object *o)
     const struct target_partition *p = SPEC(target)->partition;
     const struct target_connection *c = SPEC(target)->connection;
 
-    return SPEC(target)->type == TARGET_CALLOUT && p && p->lease && !(c && c->runners) &&
+    return target_can(SPEC(target)->type, CAN_CALL_HOME) && p && p->lease && !(c && c->runners) &&
            p->lease != schema_default_ms(&schema_target_partition, "lease");
 }
 
@@ -168,7 +179,7 @@ static bool trust_unclear(const struct object *o)
     const struct target_connection *c = SPEC(target)->connection;
     struct url u;
 
-    return SPEC(target)->type == TARGET_CALLOUT && c && *c->caBundle &&
+    return (SPEC(target)->type == TARGET_CALLOUT || pods_target(o)) && c && *c->caBundle &&
            (!pem_like(c->caBundle) || (url_parse(c->server, &u, NULL) == 0 && !u.tls));
 }
 
@@ -297,25 +308,22 @@ static bool allowed_unknown(const struct object *o)
 static const struct promise promises[] = {
     {KIND_BUDGET, PROMISE_REFUSED, "kind", always,
      "nothing is held to a Budget yet: limit a Queue by gpus[].burst and a Workload by maxCost, "
-     "and "
-     "read what was spent with hanse cost"},
+     "and read what was spent with hanse cost"},
     {KIND_GIT_SOURCE, PROMISE_REFUSED, "kind", always,
      "no repository is read yet: have CI run hanse apply -f DIR --revision COMMIT --prune"},
     {KIND_RESERVATION, PROMISE_REFUSED, "kind", always,
      "no capacity is held for a time yet: give a Queue gpus[].guaranteed, or cordon a Target"},
     {KIND_QUEUE, PROMISE_REFUSED, "spec.admins", queue_admins,
-     "nobody gets rights by it: bind a role that may patch queues, with resourceNames of this one, "
-     "and leave it out"},
+     "nobody gets rights by it: bind a role that may patch queues, with resourceNames of this "
+     "one, and leave it out"},
     {KIND_QUEUE, PROMISE_UNENFORCED, "spec.gpuHours", queue_hours,
      "GPU-hours over time are not limited yet; gpus[].burst limits what is held at once, hanse "
-     "cost "
-     "tells what was used"},
+     "cost tells what was used"},
     {KIND_QUEUE, PROMISE_REFUSED, "spec.gpus[].lendLimit", lend_limit_idle,
-     "with lend: false nothing is lent, so a limit of it has no effect: leave it out, or say lend: "
-     "true"},
+     "with lend: false nothing is lent, so a limit of it has no effect: leave it out, or say "
+     "lend: true"},
     {KIND_TARGET, PROMISE_UNENFORCED, "spec.type", target_undriven,
-     "this build drives agents and callouts only: nothing is placed on this target until it has a "
-     "driver for its type"},
+     "this build has no driver for this type: nothing is placed on this target until it has one"},
     {KIND_TARGET, PROMISE_UNENFORCED, "spec.connection", target_connection,
      "nobody connects to it until this build has a driver for its type"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.connection", agent_connection,
@@ -323,23 +331,63 @@ static const struct promise promises[] = {
     {KIND_TARGET, PROMISE_REFUSED, "spec.connection", callout_unclear,
      "a callout target needs server, an https:// URL (http:// to this machine alone), and "
      "credentialsFrom, a Secret of namespace hanse-system with key: what both sides sign with"},
-    {KIND_TARGET, PROMISE_REFUSED, "spec.connection.user", callout_more,
-     "user, namespace and region mean nothing to a callout target: put them into the path of "
-     "server"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.connection.user", connection_more,
+     "user and region mean nothing to callout and kubernetes targets, nor does namespace to a "
+     "callout: put them into the path of server, or into the credentials"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.connection", pods_connection_unclear,
+     "a kubernetes target needs credentialsFrom, a Secret of namespace hanse-system with "
+     "kubeconfig (or with token, or tls.crt and tls.key, and ca.crt), and beside the latter "
+     "server, an https:// URL"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.connection.namespace", pods_namespace_unclear,
+     "is a namespace of the cluster: at most 63 small letters, digits and -"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.kubernetes", pods_elsewhere,
+     "only kubernetes targets make pods: leave it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.kubernetes.runner", pods_runner_unclear,
+     "a kubernetes target needs one way by which hanse-run comes into its pods: runner.image, "
+     "or runner.hostPath, a folder that every node has"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.kubernetes.volumes", pods_volumes_unclear,
+     "each has a path, as /a/b and not where every image has something (/dev, /proc, /sys, "
+     "/.hanse), and either hostPath, as /a/b, or claim, a PersistentVolumeClaim"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.kubernetes.podSecurity", pods_security_unclear,
+     "baseline and restricted take no folders of nodes: give its volumes claims, and the runner an "
+     "image"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.kubernetes.podLabels", pods_labels_unclear,
+     "are labels as Kubernetes has them, and none of hanse.dev: those say whose a pod is"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.kubernetes.nodeLabels", pods_nodes_unclear,
+     "are labels as Kubernetes has them"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.kubernetes.tolerations", pods_tolerations_unclear,
+     "is a list of tolerations as Kubernetes has them: key, operator (Exists or Equal), value, "
+     "effect, and tolerationSeconds with effect NoExecute; 64 at most"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.kubernetes.namespaces", pods_spaces_unclear,
+     "one that is managed needs spec.kubernetes.podSecurity, which it enforces; and rows with the "
+     "same `as` say the same of managed and network"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.kubernetes.diagnostics", pods_diagnostics_unclear,
+     "they run in a namespace of the cluster, of small letters, digits and -: name one here, or in "
+     "spec.connection"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.kubernetes", pods_names_unclear,
+     "namespaces[].as, priorityClasses[].as, imagePullSecrets, serviceAccountName, queue and "
+     "schedulerName are names of the cluster's objects: small letters, digits, - and . (none in a "
+     "namespace; and a queue's has at most 63)"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.stores", pods_stores_unmounted,
+     "its pods have no such folder: say in spec.kubernetes.volumes where it comes from, or leave "
+     "it out"},
+    {KIND_TARGET, PROMISE_REFUSED, "spec.principals[].credentialsFrom", impersonated_secrets,
+     "pods are started in a principal's name by the target's own right to impersonate it: leave "
+     "it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.connection.runners", runners_elsewhere,
-     "only runners of callout targets call home: leave it out"},
+     "only runners of callout and kubernetes targets call home: leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.connection.homeProxy", proxy_unclear,
-     "it is the HTTP proxy of runners that call home (runners: true), as http://HOST:PORT; a user "
-     "and a password for it belong into the Secret of credentialsFrom, as proxy: USER:PASSWORD"},
+     "it is the HTTP proxy of runners that call home (runners: true), as http://HOST:PORT; a "
+     "user and a password for it belong into the Secret of credentialsFrom, as proxy: "
+     "USER:PASSWORD"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.principals", principals_elsewhere,
      "runs on targets of this type go by no other name (an agent itself gives each namespace a "
-     "user "
-     "of its machine: hanse agent --users): leave it out"},
+     "user of its machine: hanse agent --users): leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.principals[].queues", principal_of_a_queue,
      "anybody may ask for a Queue, so it gives no name by itself: say the namespaces, too"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.logs", logs_elsewhere,
-     "only agents, and runners that call home (spec.connection.runners), have what their programs "
-     "print kept in a store: leave it out"},
+     "only agents, and runners that call home (spec.connection.runners), have what their "
+     "programs print kept in a store: leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.machines", machines_elsewhere,
      "only callout targets order machines: leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.limits.machines", machine_limit_elsewhere,
@@ -347,22 +395,22 @@ static const struct promise promises[] = {
     {KIND_TARGET, PROMISE_REFUSED, "spec.limits.pendingFor", pending_elsewhere,
      "an agent has no queue of its own in which a run could wait: leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.partition.lease", lease_of_nobody,
-     "only runners that call home (spec.connection.runners) hold leases there: say runners: true, "
-     "or leave it out"},
+     "only runners that call home (spec.connection.runners) hold leases there: say runners: "
+     "true, or leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.connection.caBundle", trust_unclear,
      "is certificates in PEM (-----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----), for a "
      "server with https://: leave it out where there is no TLS"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.limits.startWithin", start_by_elsewhere,
      "only servers of callout targets can be told by when to start a run: leave it out"},
     {KIND_TARGET, PROMISE_REFUSED, "spec.limits", start_by_half,
-     "startWithin and clockError belong together: by when a run is started, and how far the clocks "
-     "of the target's machines may be off"},
+     "startWithin and clockError belong together: by when a run is started, and how far the "
+     "clocks of the target's machines may be off"},
     {KIND_WORKLOAD, PROMISE_REFUSED, "spec.data[].mountPath", data_mounted,
-     "nothing is mounted: tell the program by spec.run.env or args where the data lies, and leave "
-     "it out"},
+     "nothing is mounted: tell the program by spec.run.env or args where the data lies, and "
+     "leave it out"},
     {KIND_WORKLOAD, PROMISE_REFUSED, "spec.expected.utilisation", utilisation_expected,
-     "nothing is placed by it: ask for a share of a GPU with resources.gpu.fraction, and leave it "
-     "out"},
+     "nothing is placed by it: ask for a share of a GPU with resources.gpu.fraction, and leave "
+     "it out"},
     {KIND_WORKLOAD, PROMISE_REFUSED, "spec.partition", partition_crossed,
      "replaceAfter and keep are for mode replace, stopAfter is for mode stop: say that mode, or "
      "leave them out"},
@@ -381,16 +429,14 @@ static const struct promise promises[] = {
     {KIND_TARGET, PROMISE_REFUSED, "spec.jurisdiction", country_unknown,
      "is the ISO 3166 code of a country, two capital letters such as DE"},
     {KIND_WORKLOAD, PROMISE_UNENFORCED, "spec.type", type_alone,
-     "it is a word for people and field selectors: whose turn it is and who makes room is said by "
-     "priorityClassName, which is not given"},
+     "it is a word for people and field selectors: whose turn it is and who makes room is said "
+     "by priorityClassName, which is not given"},
     {KIND_RESOURCE_QUOTA, PROMISE_REFUSED, "spec.scopes", quota_scopes,
      "scopes choose among Pods, and there are none: leave it out, and give a Queue to the work "
-     "that "
-     "is to be limited by itself"},
+     "that is to be limited by itself"},
     {KIND_RESOURCE_QUOTA, PROMISE_REFUSED, "spec.scopeSelector", quota_scope_selector,
      "scopes choose among Pods, and there are none: leave it out, and give a Queue to the work "
-     "that "
-     "is to be limited by itself"},
+     "that is to be limited by itself"},
 };
 
 const struct promise *promises_all(size_t *ret_n)

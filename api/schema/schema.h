@@ -128,7 +128,8 @@ enum target_can {
     CAN_CALL_HOME = 2048,
     CAN_ACT_FOR = 4096,
     CAN_ORDER_MACHINES = 8192,
-    CAN_START_BY = 16384
+    CAN_START_BY = 16384,
+    CAN_NEED_IMAGE = 32768
 };
 bool target_can(enum target_type type, enum target_can what);
 /* The same of one Target: where its runners call home (spec.connection.runners), they hold leases,
@@ -201,6 +202,11 @@ void meta_grace_keep(struct meta *m, const struct meta *old); /* as old has it; 
 /* Of a Target that is deleted and out of reach: "true" gives up what it may still have of its
  * machines (hanse delete --leave-machines). */
 #define LEAVE_ANNOTATION "hanse.dev/leave-machines"
+/* Of a Target at which its connector keeps something for itself; it goes once nothing of that is
+ * left. The annotation, "true", of one that is deleted gives up what does not go, or is out of
+ * reach (hanse delete --leave-behind). */
+#define TARGET_FINALIZER "hanse.dev/target"
+#define LEAVE_BEHIND_ANNOTATION "hanse.dev/leave-behind"
 #define SET_ANNOTATION "hanse.dev/set" /* the set that it was applied with (hanse apply --set) */
 const char *label_get(const struct kv *labels, uint32_t n, const char *key); /* NULL when absent */
 /* NULL = all */

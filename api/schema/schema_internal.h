@@ -159,4 +159,24 @@ void body_normalise(const struct schema *s, void *body); /* replaceAfter implies
 #define schema_for_each(f, s)                                                                      \
     for (const struct field *f = (s)->fields; f < (s)->fields + (s)->n; f++)
 
+/* ---- pods of a Target of type kubernetes: true where that cannot be acted upon (pods.c) ---- */
+bool pods_target(const struct object *o); /* of type kubernetes */
+bool pods_connection_unclear(const struct object *o);
+bool pods_namespace_unclear(const struct object *o);
+bool pods_elsewhere(const struct object *o);
+bool pods_runner_unclear(const struct object *o);
+bool pods_volumes_unclear(const struct object *o);
+bool pods_security_unclear(const struct object *o);
+bool pods_stores_unmounted(const struct object *o);
+bool pods_labels_unclear(const struct object *o);
+bool pods_nodes_unclear(const struct object *o);
+bool pods_names_unclear(const struct object *o);
+bool pods_tolerations_unclear(const struct object *o);
+bool pods_diagnostics_unclear(const struct object *o);
+bool pods_spaces_unclear(const struct object *o);
+
+/* Of a label, as Kubernetes has them (validate.c). */
+bool label_word(const char *s, size_t n, size_t max);
+bool label_key_ok(const char *s);
+
 #endif

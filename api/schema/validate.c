@@ -31,7 +31,7 @@ bool object_name_valid(const char *name)
     return dns_subdomain(name);
 }
 
-static bool label_word(const char *s, size_t n, size_t max)
+bool label_word(const char *s, size_t n, size_t max)
 {
     if (n == 0 || n > max || !word_char(s[0]) || !word_char(s[n - 1]))
         return false;
@@ -41,7 +41,7 @@ static bool label_word(const char *s, size_t n, size_t max)
     return true;
 }
 
-static bool label_key_ok(const char *s)
+bool label_key_ok(const char *s)
 {
     const char *slash = strchr(s, '/');
     char prefix[254];

@@ -126,6 +126,11 @@ static void fresh_done(void *arg, const struct err *err)
 
 void call_fresh(struct call *c, uint64_t min_rv, void (*next)(struct call *c))
 {
+    if (c->fresh && min_rv <= c->api->ops->view_rv(c->view)) {
+        c->fresh = false; /* who asks again asks for something newer */
+        next(c);
+        return;
+    }
     c->next = next;
     c->api->ops->fresh(c->api->b, min_rv, FRESH_MS, fresh_done, c);
 }
@@ -439,23 +444,67 @@ static unsigned call_width(struct call *c)
     return width > FAIR_WIDTH_MAX ? FAIR_WIDTH_MAX : (unsigned)width;
 }
 
+/* Reads of what may be old are decided and answered by one and the same state, however old that
+ * is; and how the cluster fares is told without a majority, too. */
+static bool may_be_old(struct call *c)
+{
+    const char *rv = call_param(c, "resourceVersion");
+    uint64_t least = 0, has = c->api->ops->view_rv(c->view);
+    bool reads = c->m->method == HTTP_GET_ || c->m->method == HTTP_HEAD_;
+
+    if (c->who.anonymous) /* no state changes that */
+        return true;
+    if (!reads || call_flag(c, "watch"))
+        return false;
+    if (!c->route || c->route->access != RESOURCE)
+        return true;
+    if (c->op)
+        return !strcmp(c->op, "status") || !strcmp(c->op, "members.list");
+    return (!*c->sub || !strcmp(c->sub, "status")) && *rv && !call_u64(rv, &least) && has > 0 &&
+           least <= has;
+}
+
+/* Who asks, and what he may, is found out by a state that has all that was acknowledged before he
+ * asked: a token that was taken back, a right that is gone. */
+static void call_entered(struct call *c)
+{
+    struct err e = {0};
+
+    c->fresh = true;
+    if (auth_identify(c, &e)) {
+        call_fail(c, &e);
+        return;
+    }
+    c->asker = arena_strdup(c->mem, c->who.user); /* by an older state he was nobody, perhaps */
+    dispatch(c);
+}
+
 static void call_turn(struct fair_item *it, const struct err *why)
 {
     struct call *c = container_of(it, struct call, item);
 
+    struct err e = {0};
+
     if (why) {
         call_fail(c, why);
-    } else if (http_gone(c->rq)) {
-        call_fail_code(c, E_CANCELLED, "its client has gone");
-    } else {
-        if (loop_now_ms(c->api->cfg.loop) != it->since_ms)
-            call_view(c); /* what it waited for may have changed what it asks about */
-        dispatch(c);
+        return;
     }
+    if (http_gone(c->rq)) {
+        call_fail_code(c, E_CANCELLED, "its client has gone");
+        return;
+    }
+    if (loop_now_ms(c->api->cfg.loop) != it->since_ms)
+        call_view(c); /* what it waited for may have changed what it asks about */
+    if (!may_be_old(c))
+        call_fresh(c, 0, call_entered);
+    else if (auth_identify(c, &e)) /* by the state that answers */
+        call_fail(c, &e);
+    else
+        dispatch(c);
 }
 
-/* Who asks is found out first: each user's requests wait behind his own. Probes wait for nobody,
- * and leader election (Leases, one by one) for few. */
+/* Who seems to ask is found out first: each user's requests wait behind his own. Probes wait for
+ * nobody, and leader election (Leases, one by one) for few. */
 static void handle(struct http_request *rq, void *arg)
 {
     struct api *a = arg;
@@ -472,8 +521,8 @@ static void handle(struct http_request *rq, void *arg)
     int code = route_find(c, allow, sizeof allow, &found);
     call_view(c);
     int r = auth_identify(c, &e);
-    c->asker = arena_strdup(c->mem, c->who.user);
-    if (r) {
+    c->asker = arena_strdup(c->mem, r ? "system:anonymous" : c->who.user);
+    if (r && (code || c->route->access == OPEN || may_be_old(c))) {
         call_fail(c, &e);
     } else if (!code && c->route->access == OPEN) {
         dispatch(c);

@@ -72,6 +72,12 @@ struct api_identity { /* who asks; filled in by authentication */
 };
 #define API_AUDIENCE "hanse" /* of tokens that this API takes */
 
+struct api_log_at { /* where in what a program printed a log is */
+    bool known;     /* else only that it will be told: whoever resumes waits for it */
+    int64_t epoch, try_; /* try_ 0: the newest of that epoch */
+    uint64_t from;  /* the byte that comes next, counted from the first ever: all data is ahead */
+    bool mid;       /* it is amid a line */
+};
 struct api_stream_sink { /* logs, exec output */
     /* It is open, at the target, ahead of all data; may be NULL. A member of an older version does
      * not tell: there, the first data says it. */
@@ -81,6 +87,9 @@ struct api_stream_sink { /* logs, exec output */
     bool (*full)(void *arg);
     void *arg;
     void (*eof)(void *arg); /* of a port: no more data comes, input is still taken; may be NULL */
+    /* Of a log, behind data: all of it up to there; may be NULL. Ahead of the first data it says
+     * that it will be told; else it never is, as of a target that does not know. */
+    void (*at)(const struct api_log_at *at, void *arg);
 };
 struct api_exec { /* also logs: argv NULL, port 0; and a forwarded port */
     const struct api_identity *who;
@@ -92,6 +101,12 @@ struct api_exec { /* also logs: argv NULL, port 0; and a forwarded port */
     /* A log: each line with its time; what came in the time up to now, or since (UTC ms), 0: all */
     bool timestamps;
     int64_t since_span_ms, since_ms;
+    int64_t epoch; /* whose log; 0: the newest, -1: the one before it */
+    /* A log goes on from that byte of that try of `epoch`; mid: which is amid a line. The sink
+     * hears of that place first. */
+    bool resumes, mid;
+    int64_t try_;
+    uint64_t from;
     int64_t rows, columns; /* of a tty, at the start; 0: not known */
     int64_t port;          /* to which bytes go, and from which they come; 0: none */
 };

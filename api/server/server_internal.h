@@ -83,6 +83,7 @@ struct call {
     struct repr repr;
     struct selector *selector; /* freed with the call; a watch takes it over */
     struct view *view;
+    bool fresh; /* view has all that was acknowledged before this turn */
     cJSON *trees[8];
     unsigned n_trees, attempts;
     struct object *objects[4]; /* given back at the end */
@@ -272,7 +273,7 @@ void openapi_three(struct call *c);
 void openapi_three_group(struct call *c);
 void operate(struct call *c);
 void operate_in(struct call *c);
-void operate_stream(struct call *c); /* backup.c */
+void operate_stream(struct call *c); /* operations.c */
 void workload_log(struct call *c);
 void workload_exec(struct call *c);
 void workload_port_forward(struct call *c);

@@ -1,150 +1,9 @@
-/* What is no reading or writing of objects: operations of the backend, logs and exec of
- * workloads. */
+/* What a workload's programs say, what is run beside them, and ports of theirs: streams. */
 #include "api/server/server_internal.h"
 
-void call_operate(struct call *c, const char *op, const cJSON *body,
-                  void (*cb)(void *arg, const char *json, const struct err *err))
-{
-    char *text = cJSON_PrintUnformatted(body);
-    const char *json = arena_strdup(c->mem, text ? text : "{}");
-
-    cJSON_free(text);
-    c->api->ops->operate(c->api->b, &c->who, op, json, cb, c);
-}
-
-/* ---- operations ---- */
-void call_operated(void *arg, const char *json, const struct err *err)
-{
-    struct call *c = arg;
-    AUTO_BUF b = {0};
-
-    if (err && err->code) {
-        call_fail(c, err);
-        return;
-    }
-    buf_init(&b, ANSWER_MAX);
-    buf_str(&b, json ? json : "{}");
-    buf_char(&b, '\n');
-    call_reply_buf(c, 200, &b);
-}
-
-/* GET passes its parameters as an object of texts, POST its body. */
-static cJSON *operation_body(struct call *c, struct err *err)
-{
-    if (c->m->method != HTTP_GET_ && c->m->method != HTTP_HEAD_ && c->m->body.n)
-        return call_body(c, err);
-    cJSON *j = call_own(c, cJSON_CreateObject());
-    for (unsigned i = 0; i < c->m->n_params; i++)
-        cJSON_AddStringToObject(j, c->m->params[i].name, c->m->params[i].value);
-    return j;
-}
-
-/* What the leader alone knows or does. */
-static bool operation_leads(const char *op)
-{
-    return !strncmp(op, "orphans.", 8) || !strncmp(op, "recover.", 8);
-}
-
-static bool sent_on(struct call *c);
-
-static void operate_with(struct call *c, const char *op, const cJSON *body)
-{
-    call_operate(c, op, body, call_operated);
-}
-
-/* Read by GET; all others change something, or tell what is not for every reader, and take POST,
- * which is a right of its own. */
-static bool operation_reads(const char *op)
-{
-    static const char *const reads[] = {"status",  "members.list", "cost",
-                                        "history", "orphans.list", "plan"};
-
-    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
-        if (!strcmp(reads[i], op))
-            return true;
-    return false;
-}
-
-void operate(struct call *c)
-{
-    struct err e = {0};
-    bool get = c->m->method == HTTP_GET_ || c->m->method == HTTP_HEAD_;
-
-    if (get && !operation_reads(c->op)) {
-        call_fail_code(c, E_METHOD, "this operation takes POST");
-        return;
-    }
-    if (operation_leads(c->op) && sent_on(c))
-        return;
-    cJSON *body = operation_body(c, &e);
-
-    if (!body)
-        call_fail(c, &e);
-    else if (!strcmp(c->op, "token.create"))
-        token_asked(c, body);
-    else
-        operate_with(c, c->op, body);
-}
-
-/* The same for one namespace: the operation is told which, whatever the caller says. */
-void operate_in(struct call *c)
-{
-    static const char *const known[] = {"cost", "history"};
-    struct err e = {0};
-
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(known[i], c->op) != 0)
-            continue;
-        cJSON *body = operation_body(c, &e);
-        if (!body) {
-            call_fail(c, &e);
-            return;
-        }
-        while (cJSON_HasObjectItem(body, "namespace")) /* in any case of letters */
-            cJSON_DeleteItemFromObject(body, "namespace");
-        cJSON_AddStringToObject(body, "namespace", c->ns);
-        operate_with(c, c->op, body);
-        return;
-    }
-    call_fail_code(c, E_NOTFOUND,
-                   "no operation of a namespace has this name: there are cost and history");
-}
-
-/* To the member that leads: others answer 307. True when the request is answered. */
-static bool sent_on(struct call *c)
-{
-    const char *leader = c->api->ops->leader ? c->api->ops->leader(c->api->b) : NULL;
-    struct http_request *rq = c->rq;
-    AUTO_BUF url = {0};
-
-    if (!leader)
-        return false;
-    if (!*leader) {
-        call_fail_code(c, E_UNAVAIL,
-                       "no leader is known at the moment: only it can reach the targets");
-        return true;
-    }
-    buf_init(&url, (size_t)2 * LIMIT_URL_MAX_BYTES);
-    buf_printf(&url, "https://%s%s", leader, c->m->path);
-    for (unsigned i = 0; i < c->m->n_params; i++) {
-        buf_printf(&url, "%c%s=", i ? '&' : '?', c->m->params[i].name);
-        for (const char *p = c->m->params[i].value; *p; p++)
-            if (strchr("-_.~", *p) || (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') ||
-                (*p >= 'A' && *p <= 'Z'))
-                buf_char(&url, *p);
-            else
-                buf_printf(&url, "%%%02X", (unsigned char)*p);
-    }
-    const char *headers[] = {"Location", arena_strdup(c->mem, url.p), NULL};
-    const char **copy = arena_memdup(c->mem, headers, sizeof headers);
-    call_release(c);
-    http_reply(rq, 307, "text/plain", slice_make("", 0), copy);
-    return true;
-}
-
-/* ---- logs and exec ---- */
 #define FULL ((size_t)1 << 20) /* bytes that wait for who reads them: no more is taken in */
 #define ROOM_POLL_MS 20
+#define BYTE_MAX 1000000000000000u /* of a log: a place beyond is none */
 
 static int64_t number(struct call *c, const char *name, int64_t otherwise)
 {
@@ -153,18 +12,17 @@ static int64_t number(struct call *c, const char *name, int64_t otherwise)
     return call_u64(call_param(c, name), &v) || v > INT64_MAX ? otherwise : (int64_t)v;
 }
 
-/* What a stream of a workload takes; a name ends with '#' for a number, '@' for a time, '*' for
- * texts, of which there may be several, and with nothing for yes or no. */
+/* What a stream of a workload takes; a name ends with '#' for a number, '+' for a place in a text,
+ * '@' for a time, '*' for texts, of which there may be several, and with nothing for yes or no. */
 static bool param_known(const char *known, const char *name, char *ret_kind)
 {
     size_t n = strlen(name);
 
-    for (const char *p = known; *p; p += strcspn(p, " "), p += strspn(p, " ")) {
-        if (n && !strncmp(p, name, n) && strchr(" #@*", p[n])) {
+    for (const char *p = known; *p; p += strcspn(p, " "), p += strspn(p, " "))
+        if (n && !strncmp(p, name, n) && strchr(" #+@*", p[n])) {
             *ret_kind = p[n];
             return true;
         }
-    }
     return false;
 }
 
@@ -176,12 +34,15 @@ static int param_value(char kind, const char *name, const char *value, struct er
 
     if (kind == '@')
         return time_parse(value, &ms, err) ? err_field(err, E_SYNTAX, name, "%s", err->text) : 0;
-    if (kind == '*' || (kind == '#' && !call_u64(value, &v) && v <= INT32_MAX))
+    if (kind == '*' || (kind == '#' && !call_u64(value, &v) && v <= INT32_MAX) ||
+        (kind == '+' && !call_u64(value, &v) && v <= BYTE_MAX))
         return 0;
-    for (size_t i = 0; kind != '#' && i < sizeof flags / sizeof *flags; i++) {
+    if (kind == '+')
+        return err_field(err, E_SYNTAX, name, "\"%.60s\" is not a whole number from 0 to 10^15",
+                         value);
+    for (size_t i = 0; kind != '#' && i < sizeof flags / sizeof *flags; i++)
         if (!strcmp(value, flags[i]))
             return 0;
-    }
     return err_field(err, E_SYNTAX, name, "\"%.60s\" is not %s", value,
                      kind == '#' ? "a whole number from 0 to 2147483647" : "true or false");
 }
@@ -190,21 +51,25 @@ static int param_value(char kind, const char *name, const char *value, struct er
 static bool params_fit(struct call *c, const char *known)
 {
     struct err e = {0};
+    char names[160];
+    size_t n_names = 0;
     int r = 0;
 
+    for (const char *p = known; *p && n_names < sizeof names - 1; p++) /* without their kinds */
+        n_names += strchr("#+@*", names[n_names] = *p) == NULL;
+    names[n_names] = '\0';
     for (unsigned i = 0; r == 0 && i < c->m->n_params; i++) {
         const char *name = c->m->params[i].name, *value = c->m->params[i].value;
         char kind = ' ';
 
         if (!param_known(known, name, &kind))
             r = err_field(&e, E_SYNTAX, "parameters",
-                          "\"%.60s\" is not known here; there are %s", name, known);
+                          "\"%.60s\" is not known here; there are %s", name, names);
         else
             r = param_value(kind, name, value, &e);
-        for (unsigned k = 0; r == 0 && kind != '*' && k < i; k++) {
+        for (unsigned k = 0; r == 0 && kind != '*' && k < i; k++)
             if (!strcmp(c->m->params[k].name, name))
                 r = err_field(&e, E_SYNTAX, name, "is given twice: leave one out");
-        }
     }
     if (r)
         call_fail(c, &e);
@@ -222,12 +87,22 @@ static bool workload_there(struct call *c)
     return false;
 }
 
+/* A log whose places are told comes in frames like those of exec (below): u8 type (1 text, 5 the
+ * place behind all text so far, 3 how it ended), u32 big-endian length, bytes. */
+#define FRAMES_TYPE "application/x-hanse-frames"
+#define FRAME_PIECE_MAX (1u << 16)
+/* A frame without text says that this member lives: else who reads a silent log could not tell it
+ * from a member that hangs, or is cut off. */
+#define LIVES_EVERY_MS 10000
+
 struct log_stream {
     struct api *a;
     struct flow *flow;
     struct http_request *rq;
     struct api_exec_session *session;
     bool begun, ended;
+    bool places; /* they are told */
+    struct timer lives;
     char name[256];
 };
 
@@ -235,6 +110,7 @@ static void log_closed(void *arg)
 {
     struct log_stream *s = arg;
 
+    timer_stop(&s->lives);
     if (s->session)
         s->a->ops->exec_close(s->session);
     fair_lasted(s->a->fair, &s->flow);
@@ -245,8 +121,33 @@ static void log_begin(struct log_stream *s)
 {
     if (!s->begun) {
         s->begun = true;
-        http_chunk_begin(s->rq, 200, "text/plain; charset=utf-8", NULL, log_closed, s);
+        if (s->places)
+            timer_start(&s->lives, LIVES_EVERY_MS);
+        http_chunk_begin(s->rq, 200, s->places ? FRAMES_TYPE : "text/plain; charset=utf-8", NULL,
+                         log_closed, s);
     }
+}
+
+static void log_frame(struct log_stream *s, int type, const void *p, size_t n)
+{
+    const unsigned char head[5] = {(unsigned char)type, (unsigned char)(n >> 24),
+                                   (unsigned char)(n >> 16), (unsigned char)(n >> 8),
+                                   (unsigned char)n};
+
+    http_chunk(s->rq, head, sizeof head);
+    if (n > 0)
+        http_chunk(s->rq, p, n);
+}
+
+static void log_lives(void *arg)
+{
+    struct log_stream *s = arg;
+
+    if (s->ended)
+        return;
+    if (http_pending(s->rq) == 0)
+        log_frame(s, 1, NULL, 0);
+    timer_start(&s->lives, LIVES_EVERY_MS);
 }
 
 static void log_opened(void *arg)
@@ -258,16 +159,46 @@ static void log_data(int fd, const void *p, size_t n, void *arg)
 {
     struct log_stream *s = arg;
 
+    const char *b = p;
+
     (void)fd;
     log_begin(s);
-    http_chunk(s->rq, p, n);
+    if (!s->places && n > 0)
+        http_chunk(s->rq, p, n);
+    for (; s->places && n > 0; n -= n < FRAME_PIECE_MAX ? n : FRAME_PIECE_MAX, b += FRAME_PIECE_MAX)
+        log_frame(s, 1, b, n < FRAME_PIECE_MAX ? n : FRAME_PIECE_MAX);
+}
+
+static void log_at(const struct api_log_at *at, void *arg)
+{
+    struct log_stream *s = arg;
+    char text[160] = "{}";
+
+    if (at->known)
+        (void)snprintf(text, sizeof text,
+                       "{\"epoch\":%lld,\"try\":%lld,\"byte\":%llu,\"midLine\":%s}",
+                       (long long)at->epoch, (long long)at->try_, (unsigned long long)at->from,
+                       at->mid ? "true" : "false");
+    log_begin(s);
+    log_frame(s, 5, text, strlen(text));
+}
+
+/* {"exitCode"}, and what went wrong. */
+static void status_text(struct buf *b, int exit_code, const struct err *err)
+{
+    buf_printf(b, "{\"exitCode\":%d", exit_code);
+    if (err && err->code) {
+        buf_char(b, ',');
+        json_pair(b, "reason", err_info(err->code)->reason, true);
+        json_pair(b, "message", err->text, false);
+    }
+    buf_char(b, '}');
 }
 
 static void log_end(int exit_code, const struct err *err, void *arg)
 {
     struct log_stream *s = arg;
 
-    (void)exit_code;
     if (s->ended)
         return;
     s->ended = true;
@@ -283,7 +214,13 @@ static void log_end(int exit_code, const struct err *err, void *arg)
         return;
     }
     log_begin(s);
-    if (err && err->code) /* cut off: who reads it must not take it for the whole */
+    if (s->places) {
+        AUTO_BUF b = {0};
+        buf_init(&b, 1 << 16);
+        status_text(&b, exit_code, err);
+        log_frame(s, 3, b.p, b.n);
+    }
+    if (err && err->code && !s->places) /* cut off: who reads it must not take it for the whole */
         http_abort(s->rq);
     else
         http_chunk_end(s->rq);
@@ -303,8 +240,31 @@ static bool since_fits(struct call *c, struct api_exec *x)
 
     x->since_span_ms = number(c, "sinceSeconds", 0) * 1000;
     good = good && (!*span || x->since_span_ms > 0);
+    bool whose = !*call_param(c, "epoch") || x->epoch > 0;
+    if (!good || !whose)
+        call_fail_code(c, E_SYNTAX,
+                       good ? "epoch, 1 or more, or previous: not both"
+                            : "sinceSeconds, 1 or more, or sinceTime, after 1970: not both");
+    return good && whose;
+}
+
+/* From a byte on: of one epoch, of which nothing else is said, and to who hears of places. */
+static bool resume_fits(struct call *c, struct api_exec *x)
+{
+    const char *byte = call_param(c, "byte");
+    bool alone = !*call_param(c, "tailLines") && !x->since_ms && !x->since_span_ms,
+         good = *byte ? x->epoch > 0 && alone && call_flag(c, "places")
+                      : !*call_param(c, "try") && !*call_param(c, "midLine");
+    uint64_t from = 0;
+
+    x->resumes = *byte && !call_u64(byte, &from);
+    x->from = from;
+    x->try_ = number(c, "try", 0);
+    x->mid = call_flag(c, "midLine");
     if (!good)
-        call_fail_code(c, E_SYNTAX, "sinceSeconds, 1 or more, or sinceTime, after 1970: not both");
+        call_fail_code(c, E_SYNTAX,
+                       "byte goes with epoch and places, and try and midLine with byte; "
+                       "with byte there is no tailLines, sinceSeconds or sinceTime");
     return good;
 }
 
@@ -312,33 +272,33 @@ void workload_log(struct call *c)
 {
     struct err e = {0};
     if (!workload_there(c) ||
-        !params_fit(c, "follow tailLines# rank# timestamps sinceSeconds# sinceTime@"))
+        !params_fit(c, "follow tailLines# rank# timestamps sinceSeconds# sinceTime@ epoch# "
+                       "previous places byte+ try# midLine"))
         return;
-    struct api_exec x = {.who = &c->who,
-                         .ns = c->ns,
-                         .workload = c->name,
-                         .rank = number(c, "rank", 0),
-                         .follow = call_flag(c, "follow"),
+    struct api_exec x = {.who = &c->who, .ns = c->ns, .workload = c->name,
+                         .rank = number(c, "rank", 0), .follow = call_flag(c, "follow"),
                          .tail_lines = number(c, "tailLines", -1),
-                         .timestamps = call_flag(c, "timestamps")};
-    if (!since_fits(c, &x))
-        return;
-    struct flow *flow = call_lasts(c);
+                         .timestamps = call_flag(c, "timestamps"),
+                         .epoch = call_flag(c, "previous") ? -1 : number(c, "epoch", 0)};
+    struct flow *flow = since_fits(c, &x) && resume_fits(c, &x) ? call_lasts(c) : NULL;
     if (!flow)
         return;
     struct log_stream *s = mem_new(struct log_stream);
     struct api_stream_sink sink = {
         .opened = log_opened, .data = log_data, .end = log_end, .full = log_full, .arg = s};
+    s->places = call_flag(c, "places");
+    sink.at = s->places ? log_at : NULL;
+    timer_init(&s->lives, c->api->cfg.loop, log_lives, s);
     s->a = c->api;
     s->flow = flow;
     s->rq = c->rq;
     str_copy(s->name, sizeof s->name, c->name);
-    if (c->api->ops->exec(c->api->b, &x, &sink, &s->session, &e)) {
-        log_closed(s);
-        call_fail(c, &e);
+    if (c->api->ops->exec(c->api->b, &x, &sink, &s->session, &e) == 0) {
+        call_release(c);
         return;
     }
-    call_release(c);
+    log_closed(s);
+    call_fail(c, &e);
 }
 
 /* exec: after 101 both sides speak frames: u8 type (0 stdin, 1 stdout, 2 stderr, 3 status as JSON,
@@ -405,13 +365,7 @@ static void exec_end(int exit_code, const struct err *err, void *arg)
         return;
     s->ended = true;
     buf_init(&b, 1 << 16);
-    buf_printf(&b, "{\"exitCode\":%d", exit_code);
-    if (err && err->code) {
-        buf_char(&b, ',');
-        json_pair(&b, "reason", err_info(err->code)->reason, true);
-        json_pair(&b, "message", err->text, false);
-    }
-    buf_char(&b, '}');
+    status_text(&b, exit_code, err);
     frame_send(s, 3, b.p, b.n);
     stream_close(s->st);
 }

@@ -134,7 +134,7 @@ static void call_refused(struct callout_call *k, const struct web_answer *a)
     int code = code_of(a->status);
     AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 4);
 
-    if (callout_read(&schema_callout_refusal, a, mem, (void **)&r, &err) < 0)
+    if (callout_read(k->c, &schema_callout_refusal, a, mem, (void **)&r, &err) < 0)
         r = NULL;
     const char *said = r && *r->message ? r->message : "it does not say why";
     if (code && !a->doubt)
@@ -147,11 +147,6 @@ static void call_refused(struct callout_call *k, const struct web_answer *a)
     callout_call_end(k, code && !a->doubt ? OUT_REJECTED : OUT_UNKNOWN, NULL, &err);
 }
 
-static bool key_same(const struct run_key *a, const struct run_key *b)
-{
-    return strcmp(a->uid, b->uid) == 0 && a->epoch == b->epoch && a->try_ == b->try_;
-}
-
 static void call_seen(struct callout_call *k, const struct web_answer *a)
 {
     struct observation *o = NULL;
@@ -160,16 +155,16 @@ static void call_seen(struct callout_call *k, const struct web_answer *a)
     struct err err;
     uint64_t now = loop_now_ms(k->c->base.env.loop);
     AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 8);
-    int rc = callout_read(&schema_observation, a, mem, (void **)&o, &err);
+    int rc = callout_read(k->c, &schema_observation, a, mem, (void **)&o, &err);
 
-    if (rc == 0 && !key_same(&o->key, &k->key))
+    if (rc == 0 && !run_key_same(&o->key, &k->key))
         rc = err_set(&err, E_UNKNOWN,
                      "target %.100s answers for another run than it was asked about",
                      k->c->base.target);
     if (rc == 0)
-        rc = callout_read(&schema_callout_reported, a, mem, (void **)&left, &err);
+        rc = callout_read(k->c, &schema_callout_reported, a, mem, (void **)&left, &err);
     if (rc == 0)
-        rc = callout_read(&schema_run_workers, a, mem, (void **)&workers, &err);
+        rc = callout_read(k->c, &schema_run_workers, a, mem, (void **)&workers, &err);
     if (rc == 0)
         rc = callout_seen(k->c, o, left, workers, mem, &err);
     if (rc == 0)
@@ -229,7 +224,7 @@ void callout_observed(struct callout *c, struct observation *o)
         return;
     list_for_each_safe (it, tmp, &c->calls) {
         struct callout_call *k = container_of(it, struct callout_call, link);
-        if (k->op != CALLOUT_STOP || !key_same(&k->key, &o->key) || k->why.code)
+        if (k->op != CALLOUT_STOP || !run_key_same(&k->key, &o->key) || k->why.code)
             continue;
         if (k->rq)
             web_cancel(k->rq);
@@ -253,7 +248,8 @@ void callout_call_send(struct callout_call *k, const char *method, const char *p
     buf_init(&text, WIRE_TEXT_MAX);
     if (!c->web)
         (void)err_set(&err, E_UNAVAIL, "target %.100s: %.200s", c->base.target, c->why);
-    if (!c->web || (schema && body_print_json(schema, body, &text, &err) < 0)) {
+    if (!c->web || callout_key_check(c, &err) < 0 ||
+        (schema && body_print_json(schema, body, &text, &err) < 0)) {
         callout_call_reject(k, &err);
         return;
     }

@@ -3,8 +3,6 @@
  * ended. */
 #include "connectors/callout/callout_internal.h"
 
-#include "api/base/failpoint.h"
-
 bool callout_has_runners(const struct callout *c)
 {
     const struct target_connection *g = object_as(c->doc, target)->spec->connection;
@@ -38,60 +36,6 @@ void callout_home_end(struct callout *c, const char *why)
 }
 
 /* ---- checkpoints ---- */
-static int checkpoints_check(const struct callout *c, const struct run_order *o, struct err *err)
-{
-    if (!o->saves && !*o->resume_path)
-        return 0;
-    if (!callout_has_runners(c))
-        return err_field(err, E_NOTIMPL, "spec.checkpoint",
-                         "target %.100s has no runners that call home "
-                         "(spec.connection.runners), and keeps no checkpoints",
-                         c->base.target);
-    if (!c->checkpoints)
-        return err_field(err, E_NOTIMPL, "spec.checkpoint",
-                         "the server of target %.100s does not say that it hands home.options "
-                         "on to its runners, so they would keep no checkpoints",
-                         c->base.target);
-    return 0;
-}
-
-struct options {
-    const char **v;
-    uint32_t n;
-};
-#define OPTIONS_MAX 16
-
-static void option(struct options *x, const char *name, const char *value)
-{
-    INV(x->n + 2 <= OPTIONS_MAX);
-    x->v[x->n++] = name;
-    if (value)
-        x->v[x->n++] = value;
-}
-
-/* Of hanse run: the same for all ranks, whose numbers are in their tokens. */
-static void options_make(const struct run_order *o, struct arena *a, struct callout_home *ret)
-{
-    struct options x = {.v = arena_array(a, const char *, OPTIONS_MAX)};
-
-    if (o->saves && *o->checkpoint_dir) {
-        option(&x, "--checkpoint-dir", o->checkpoint_dir);
-        option(&x, "--checkpoint-keep", arena_printf(a, "%lld", (long long)o->checkpoint_keep));
-        if (*o->resume_path) {
-            option(&x, "--resume", o->resume_path);
-            option(&x, "--resume-digest", o->resume_digest);
-        }
-        if (o->reshard)
-            option(&x, "--reshard", NULL);
-        if (o->shared)
-            option(&x, "--shared", NULL);
-        if (*o->save_signal)
-            option(&x, "--save-signal", o->save_signal);
-    }
-    ret->options = x.v;
-    ret->n_options = x.n;
-}
-
 void callout_checkpoint(struct connector *base, const struct run_key *key, int64_t number,
                         uint64_t grace_ms, struct call *call)
 {
@@ -117,34 +61,36 @@ void callout_checkpoint(struct connector *base, const struct run_key *key, int64
 }
 
 /* ---- its order ---- */
+static int checkpoints_check(const struct callout *c, const struct run_order *o, struct err *err)
+{
+    if ((!o->saves && !*o->resume_path) || !callout_has_runners(c) || c->checkpoints)
+        return 0;
+    return err_field(err, E_NOTIMPL, "spec.checkpoint",
+                     "the server of target %.100s does not say that it hands home.options "
+                     "on to its runners, so they would keep no checkpoints",
+                     c->base.target);
+}
+
 int callout_home_order(const struct callout *c, const struct run_order *o, struct arena *a,
                        struct callout_order *ret, struct err *err)
 {
-    const struct connector_env *e = &c->base.env;
-    struct home_order h;
+    struct home_brought h;
     int rc = checkpoints_check(c, o, err);
 
-    if (rc == 0 && o->claims && !callout_has_runners(c) && !PLANTED("run.claims-dropped"))
-        rc = err_field(err, E_UNAVAIL, "spec.connection.runners",
-                       "it was decided to start it by runners that call home, and target %.100s "
-                       "has none any more",
-                       c->base.target);
-    if (rc < 0 || !callout_has_runners(c))
+    if (rc == 0)
+        rc = home_order_make(&c->base.env, c->base.target, callout_has_runners(c), o, a, &h, err);
+    if (rc <= 0)
         return rc;
-    if (!e->home || !e->home(e->arg, &o->key, o->placement->n_assignments, a, &h))
-        return err_field(err, E_UNAVAIL, "spec.connection.runners",
-                         "runners of target %.100s cannot call home: this hub has no CA to tell "
-                         "them, or no address",
-                         c->base.target);
     ret->home = arena_new(a, struct callout_home);
-    *ret->home = (struct callout_home){.addresses = h.addresses,
-                                       .n_addresses = h.n_addresses,
-                                       .ca = h.ca,
-                                       .tokens = h.tokens,
-                                       .n_tokens = h.n_tokens,
-                                       .proxy = h.proxy,
-                                       .proxy_auth = h.proxy_login};
-    options_make(o, a, ret->home);
+    *ret->home = (struct callout_home){.addresses = h.way.addresses,
+                                       .n_addresses = h.way.n_addresses,
+                                       .ca = h.way.ca,
+                                       .tokens = h.way.tokens,
+                                       .n_tokens = h.way.n_tokens,
+                                       .options = h.options,
+                                       .n_options = h.n_options,
+                                       .proxy = h.way.proxy,
+                                       .proxy_auth = h.way.proxy_login};
     return 0;
 }
 
@@ -153,7 +99,7 @@ int callout_runner(struct connector *base, const struct home_arrival *a, struct 
     struct callout *c = callout_of(base);
 
     if (!callout_has_runners(c)) {
-        home_refuse(a->stream, false, "runners of its target do not call home");
+        home_refuse(a->stream, HOME_NOT_NOW, "runners of its target do not call home");
         return err_set(err, E_CONFLICT, "spec.connection.runners of target %.100s is not set",
                        base->target);
     }
@@ -177,6 +123,11 @@ bool callout_reaches(const struct connector *base, const struct run_key *k)
 void callout_renew(struct connector *base, const struct run_offer *offers, size_t n)
 {
     home_runs_renew(callout_of(base)->home, offers, n);
+}
+
+void callout_members(struct connector *base, const char *const *addresses, size_t n)
+{
+    home_runs_members(callout_of(base)->home, addresses, n);
 }
 
 /* ---- what is beside its programs ---- */

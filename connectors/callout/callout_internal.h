@@ -14,6 +14,7 @@ CALLOUT_SCHEMAS(X)
 
 #define CALLOUT_ANSWER_MAX ((size_t)4 << 20)
 #define CALLOUT_PAGES_MAX 1000
+#define CALLOUT_ROWS_MAX 10000 /* of one page */
 /* An attempt of a call; it is asked again under the same key until its deadline. */
 #define CALLOUT_ATTEMPT_MS 5000ull
 
@@ -90,19 +91,35 @@ struct callout_call {
     run_judge judge;
     void *judge_arg;
     unsigned n_pages;
-    bool unread; /* of a list of machines: a row of it so far could not be read */
+    size_t n_unread; /* of a list: rows of it so far that could not be read */
     char revision[CALLOUT_ID_MAX + 1]; /* of the listing of nodes that it reads */
     char since[CALLOUT_ID_MAX + 1];    /* it asks for what changed since then; "": for all */
 };
 
+struct cJSON;
 struct callout *callout_of(struct connector *c);
 
 /* callout_wire.c: bodies and signatures */
 web_sign callout_signer(void);
 /* Returns 0 when the answer is signed for this very request. */
 int callout_verify(struct callout *c, const struct web_answer *a, struct err *err) MUST_CHECK;
-int callout_read(const struct schema *schema, const struct web_answer *a, struct arena *arena,
-                 void **ret, struct err *err) MUST_CHECK;
+/* An answer's JSON, or NULL, without what its Target's Secret has and without tokens of runners: a
+ * server that quotes what it was sent gives away neither. The caller frees it. */
+struct cJSON *callout_body(const struct callout *c, const struct web_answer *a);
+int callout_read(const struct callout *c, const struct schema *schema, const struct web_answer *a,
+                 struct arena *arena, void **ret, struct err *err) MUST_CHECK;
+/* The same of a body that has a list, whose rows are read one by one: what cannot be read in one of
+ * them spoils no other. *ret_rows: NULL or an array of at most CALLOUT_ROWS_MAX, which the caller
+ * frees. */
+int callout_read_rows(const struct callout *c, const struct schema *schema, const char *rows,
+                      const struct web_answer *a, struct arena *arena, void **ret,
+                      struct cJSON **ret_rows, struct err *err) MUST_CHECK;
+int callout_row_read(const struct schema *schema, const struct cJSON *row, struct arena *arena,
+                     void **ret, struct err *err) MUST_CHECK;
+/* A row of runs that cannot be read is told of, by its key where that can be read; *ret_key, which
+ * may be NULL, is set then. Returns whether it can. */
+bool callout_row_unread(const struct callout *c, const struct cJSON *row, const struct err *why,
+                        struct run_key *ret_key);
 /* Takes in what a server says of a run and of its workers, and what its runners have left behind,
  * or refuses what it cannot say. What is added to `workers` is in the arena. */
 int callout_seen(const struct callout *c, struct observation *o,
@@ -150,6 +167,7 @@ void callout_home_end(struct callout *c, const char *why);
 /* Fills in what the order of a run brings its runners. An error: they could not call home. */
 int callout_home_order(const struct callout *c, const struct run_order *o, struct arena *a,
                        struct callout_order *ret, struct err *err) MUST_CHECK;
+void callout_members(struct connector *base, const char *const *addresses, size_t n);
 int callout_runner(struct connector *base, const struct home_arrival *a, struct err *err);
 /* True when all its runners are here, and were told. */
 bool callout_runners_stop(struct callout *c, const struct run_key *k, int signo, uint64_t grace_ms);
@@ -201,17 +219,24 @@ extern const struct machine_ops callout_machine_ops;
 void callout_machine_came(struct callout_call *k, const struct web_answer *a);
 
 /* callout_notices.c */
-struct cJSON;
-void callout_notices_clear(struct callout *c); /* a listing begins, or the session is over */
+void callout_notices_clear(struct callout *c); /* the session is over */
+void callout_notices_begin(struct callout *c); /* a listing begins */
+void callout_notices_end(struct callout *c); /* it is complete: those that it did not name go */
+void callout_notice_stay(struct callout *c, const char *node); /* it cannot be read: as it was */
 void callout_notice_drop(struct callout *c, const char *node); /* it is gone, or told anew */
-/* A node as a page tells it; from NULL: it stays. */
+/* A node as a page tells it; from NULL: it stays. An error changes nothing. */
 int callout_notice_take(struct callout *c, const char *node, const struct cJSON *from,
                         struct err *err) MUST_CHECK;
 void callout_notices_tell(struct callout *c); /* all of them, to the caller */
 
 /* callout_session.c */
-/* The key to sign with now: the Secret may have changed since the last request. */
+/* What the Target's Secret has under that name, until secret_put of connector_env; or NULL. */
+const char *callout_secret(const struct callout *c, const char *entry);
+/* The key to sign with now: the Secret may have changed since the last request. NULL: it has none
+ * any more, and nothing is signed. */
 const char *callout_key(struct callout *c);
+/* E_UNAVAIL: the Secret has no key any more; then the session is over soon, with that reason. */
+int callout_key_check(struct callout *c, struct err *err) MUST_CHECK;
 void callout_session_begin(struct callout *c);
 void callout_session_end(struct callout *c, const char *why);
 

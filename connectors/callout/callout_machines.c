@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define KEY_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
-#define ROWS_MAX 10000 /* of one page */
 
 /* ---- answers ---- */
 static void machine_tell(const struct callout *c, const struct machine_seen *m)
@@ -77,7 +76,7 @@ static int unread(const struct callout_call *k, struct err *err)
 
 static int one_came(const struct callout_call *k, const struct web_answer *a, struct err *err)
 {
-    cJSON *row = json_parse_bytes(a->body.p, a->body.n);
+    cJSON *row = callout_body(k->c, a);
     bool read = row_tell(k, row);
 
     cJSON_Delete(row);
@@ -88,27 +87,22 @@ static int one_came(const struct callout_call *k, const struct web_answer *a, st
 static int some_came(struct callout_call *k, const struct web_answer *a, struct arena *mem,
                      struct err *err)
 {
-    cJSON *body = json_parse_bytes(a->body.p, a->body.n), *row;
-    cJSON *rows = cJSON_DetachItemFromObjectCaseSensitive(body, "machines");
+    cJSON *rows = NULL, *row;
     struct callout_machines *page = NULL;
-    int rc = cJSON_IsObject(body) && (!rows || cJSON_IsArray(rows)) &&
-                     cJSON_GetArraySize(rows) <= ROWS_MAX
-                 ? body_from_json(&schema_callout_machines, body, 0, mem, (void **)&page, err)
-                 : err_set(err, E_UNKNOWN, "target %.100s: a list of machines is an object with at "
-                           "most %d machines", k->c->base.target, ROWS_MAX);
+    int rc = callout_read_rows(k->c, &schema_callout_machines, "machines", a, mem, (void **)&page,
+                               &rows, err);
 
     cJSON_ArrayForEach(row, rows)
     {
-        if (rc == 0 && !row_tell(k, row))
-            k->unread = true;
+        if (!row_tell(k, row))
+            k->n_unread++;
     }
     cJSON_Delete(rows);
-    cJSON_Delete(body);
     if (rc < 0)
         unread_tell(k->c, "", err->text);
     if (rc == 0 && k->op == CALLOUT_MACHINES)
         rc = callout_page_next(k, page->next, err);
-    return rc == 0 && k->unread ? unread(k, err) : rc;
+    return rc == 0 && k->n_unread ? unread(k, err) : rc;
 }
 
 static int prices_came(const struct callout_call *k, const struct web_answer *a, struct arena *mem,
@@ -116,7 +110,7 @@ static int prices_came(const struct callout_call *k, const struct web_answer *a,
 {
     struct callout_prices *p = NULL;
     const struct connector_env *e = &k->c->base.env;
-    int rc = callout_read(&schema_callout_prices, a, mem, (void **)&p, err);
+    int rc = callout_read(k->c, &schema_callout_prices, a, mem, (void **)&p, err);
 
     if (rc == 0 && *p->currency && strlen(p->currency) != 3)
         rc = err_set(err, E_UNKNOWN, "target %.100s tells prices in a currency that is none",

@@ -10,6 +10,7 @@
 struct callout_noticed {
     struct notice notice; /* in_ms: of the answer that named it */
     uint64_t until_ms;    /* loop time */
+    bool named;           /* by the listing under way, or since */
 };
 
 void callout_notices_clear(struct callout *c)
@@ -17,6 +18,29 @@ void callout_notices_clear(struct callout *c)
     mem_free(c->noticed);
     c->noticed = NULL;
     c->n_noticed = 0;
+}
+
+void callout_notices_begin(struct callout *c)
+{
+    for (size_t i = 0; i < c->n_noticed; i++)
+        c->noticed[i].named = false;
+}
+
+void callout_notices_end(struct callout *c)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->n_noticed; i++)
+        if (c->noticed[i].named)
+            c->noticed[n++] = c->noticed[i];
+    c->n_noticed = n;
+}
+
+void callout_notice_stay(struct callout *c, const char *node)
+{
+    for (size_t i = 0; i < c->n_noticed; i++)
+        if (strcmp(c->noticed[i].notice.node, node) == 0)
+            c->noticed[i].named = true;
 }
 
 void callout_notice_drop(struct callout *c, const char *node)
@@ -35,9 +59,10 @@ int callout_notice_take(struct callout *c, const char *node, const struct cJSON 
     AUTO_ARENA a = arena_create(0);
     void *body = NULL;
 
-    callout_notice_drop(c, node);
-    if (!from)
+    if (!from) {
+        callout_notice_drop(c, node);
         return 0;
+    }
     int rc = body_from_json(&schema_callout_notice, from, 0, a, &body, err);
     if (rc < 0)
         return rc;
@@ -45,14 +70,16 @@ int callout_notice_take(struct callout *c, const char *node, const struct cJSON 
     bool ends = n->in != NULL && *n->in;
     int64_t span = 0;
     if (!ends && n->kind != NOTICE_REBALANCE)
-        return err_set(err, E_INVALID, "the notice of node %.100s says no \"in\"", node);
-    if (ends && (rc = duration_parse(n->in, &span, err)) < 0)
-        return rc;
+        return err_set(err, E_INVALID, "its notice says no \"in\"");
+    if (ends && duration_parse(n->in, &span, err) < 0)
+        return err_field(err, E_INVALID, "notice.in", "\"%.32s\" is no span", n->in);
+    callout_notice_drop(c, node);
     if (c->n_noticed == LIMIT_TARGET_NODES)
         return err_set(err, E_LIMIT, "notices for more than %d nodes", (int)LIMIT_TARGET_NODES);
     c->noticed = mem_realloc(c->noticed, (c->n_noticed + 1) * sizeof *c->noticed);
     struct callout_noticed *to = &c->noticed[c->n_noticed++];
-    *to = (struct callout_noticed){.notice = {.kind = n->kind, .ends = ends},
+    *to = (struct callout_noticed){.named = true,
+                                   .notice = {.kind = n->kind, .ends = ends},
                                    .until_ms = loop_now_ms(c->base.env.loop) + (uint64_t)span};
     str_copy(to->notice.node, sizeof to->notice.node, node);
     return 0;

@@ -84,32 +84,42 @@ static int devices_check(const cJSON *from, struct err *err)
     return 0;
 }
 
-/* *ret_rc: whether the rest of it can be read. A notice that cannot be read is an error of the
- * whole page: nobody would know any more whether the node goes away. */
+#define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+static int name_check(const char *name, const char *full, struct err *err)
+{
+    if (!*name || strlen(full) > 253)
+        return err_set(err, E_INVALID, "a node without a name, or the name is too long");
+    if (strspn(name, NAME_LETTERS) != strlen(name) || strchr("-_.", *name))
+        return err_set(err, E_INVALID,
+                       "the name of a node is of letters, digits and -_., and begins with one of "
+                       "the first two");
+    return 0;
+}
+
+/* A notice that cannot be read is an error of its node: nobody would know whether that goes. */
 static int node_take(struct callout_call *k, cJSON *from, struct arena *a, struct node *ret,
-                     int *ret_rc, struct err *err)
+                     struct err *err)
 {
     const cJSON *name = cJSON_GetObjectItemCaseSensitive(from, "name");
     const char *text = cJSON_IsString(name) ? name->valuestring : "";
     cJSON *notice = cJSON_DetachItemFromObjectCaseSensitive(from, "notice");
     const char *full = arena_printf(a, "%s.%.255s", k->c->base.target, text);
     void *body = NULL;
-    int rc = 0, node = 0;
+    int rc = name_check(text, full, err);
 
-    if (!*text || strlen(full) > 253)
-        node = err_set(err, E_INVALID, "a node without a name, or the name is too long");
-    else
-        rc = callout_notice_take(k->c, full, notice, err);
-    if (rc == 0 && node == 0)
-        node = devices_check(from, err);
+    if (rc == 0)
+        rc = devices_check(from, err);
     cJSON *doc = node_document(k->c, from);
-    if (rc == 0 && node == 0)
-        node = body_from_json(&schema_node, doc, 0, a, &body, err);
-    if (body)
+    if (rc == 0)
+        rc = body_from_json(&schema_node, doc, 0, a, &body, err);
+    if (rc == 0)
+        rc = callout_notice_take(k->c, full, notice, err);
+    if (rc == 0)
         *ret = *(const struct node *)body;
+    else
+        callout_notice_stay(k->c, full);
     cJSON_Delete(notice);
     cJSON_Delete(doc);
-    *ret_rc = node;
     return rc;
 }
 
@@ -121,11 +131,12 @@ static void node_refuse(const struct callout *c, const char *name, const struct 
     struct node_refused *r = &((struct node_refused *)ret->refused)[ret->n_refused++];
 
     const char *full = *name ? arena_printf(a, "%s.%.255s", c->base.target, name) : NULL;
-    const char *text = arena_strdup(a, why->text);
+    const char *text =
+        arena_printf(a, "%.60s%s%.300s", why->field, *why->field ? ": " : "", why->text);
     ret->lacks = true;
     *r = (struct node_refused){full ? full : "", text ? text : ""};
     log_event(LOG_WARN, "callout.node_refused",
-              LOG_FIELDS({"node", log_str(r->name)}, {"why", log_str(why->text)}));
+              LOG_FIELDS({"node", log_str(r->name)}, {"why", log_str(r->why)}));
 }
 
 static const char *node_name(const cJSON *node, struct arena *a)
@@ -143,40 +154,38 @@ static int nodes_take(struct callout_call *k, const struct callout_nodes *page, 
     cJSON *list = page->nodes.n ? cJSON_ParseWithLength(page->nodes.p, page->nodes.n) : NULL;
     struct node *nodes = arena_array(a, struct node, (size_t)cJSON_GetArraySize(list) + 1);
     const char **removed = arena_array(a, const char *, page->n_removed + 1);
-    int rc = 0;
+    int rc;
 
     ret->refused = arena_array(a, struct node_refused, (size_t)cJSON_GetArraySize(list) + 1);
     if (!nodes || !removed || !ret->refused) {
         cJSON_Delete(list);
         return err_set(err, E_TOOLARGE, "a page of nodes that has no room in memory");
     }
-    while (rc == 0 && list && list->child) {
+    while (list && list->child) {
         cJSON *node = cJSON_DetachItemFromArray(list, 0);
         const char *name = node_name(node, a);
-        int good;
+        struct err why;
 
         if (cJSON_IsObject(node)) {
-            rc = node_take(k, node, a, &nodes[ret->n], &good, err);
+            rc = node_take(k, node, a, &nodes[ret->n], &why);
         } else {
             cJSON_Delete(node);
-            good = err_set(err, E_INVALID, "a node that is no object");
+            rc = err_set(&why, E_INVALID, "a node that is no object");
         }
-        if (rc < 0)
-            break;
-        if (good == 0)
+        if (rc == 0)
             ret->n++;
         else
-            node_refuse(k->c, name, err, a, ret);
+            node_refuse(k->c, name, &why, a, ret);
     }
     cJSON_Delete(list);
-    for (uint32_t i = 0; rc == 0 && i < page->n_removed; i++) {
+    for (uint32_t i = 0; i < page->n_removed; i++) {
         removed[i] = arena_printf(a, "%s.%.255s", k->c->base.target, page->removed[i]);
         callout_notice_drop(k->c, removed[i]);
         ret->n_removed++;
     }
     ret->nodes = nodes;
     ret->removed = removed;
-    return rc;
+    return 0;
 }
 
 /* Is it what was asked for: a page of the listing under way, or a delta? */
@@ -220,7 +229,7 @@ static int page_tell(struct callout_call *k, const struct callout_nodes *page, s
     int rc = page_check(k, page, err);
 
     if (rc == 0 && told.first)
-        callout_notices_clear(c);
+        callout_notices_begin(c);
     if (rc == 0)
         rc = nodes_take(k, page, a, &told, err);
     if (rc < 0)
@@ -231,9 +240,29 @@ static int page_tell(struct callout_call *k, const struct callout_nodes *page, s
     if (!delta)
         k->since[0] = '\0'; /* it knows no deltas: this is all of its nodes */
     c->base.env.events->nodes(c->base.env.arg, &told);
+    if (told.last)
+        callout_notices_end(c);
     if (delta || told.last)
         callout_notices_tell(c);
     return delta ? delta_next(k, page) : callout_page_next(k, page->next, err);
+}
+
+/* A page that cannot be read ends its listing, which takes no node away, and people hear why. */
+static void page_refuse(const struct callout_call *k, const struct err *why)
+{
+    const struct connector_env *e = &k->c->base.env;
+    char text[400];
+    const struct node_refused r = {NODES_ALL, text};
+
+    (void)snprintf(text, sizeof text, "a page of its nodes cannot be read: %.60s%s%.300s",
+                   why->field, *why->field ? ": " : "", why->text);
+    e->events->nodes(e->arg, &(struct inventory_page){.revision = "",
+                                                      .since = "",
+                                                      .first = true,
+                                                      .last = true,
+                                                      .lacks = true,
+                                                      .refused = &r,
+                                                      .n_refused = 1});
 }
 
 static void nodes_came(struct callout_call *k, const struct web_answer *a)
@@ -241,14 +270,14 @@ static void nodes_came(struct callout_call *k, const struct web_answer *a)
     struct callout_nodes *page = NULL;
     struct err err;
     AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 16);
-    int rc = callout_read(&schema_callout_nodes, a, mem, (void **)&page, &err);
+    int rc = callout_read(k->c, &schema_callout_nodes, a, mem, (void **)&page, &err);
 
     if (rc == 0)
         rc = page_tell(k, page, mem, &err);
     if (rc > 0)
         return;
-    if (rc < 0 && !k->call)
-        log_err(LOG_WARN, "callout.nodes", &err);
+    if (rc < 0 && err.code != E_CONFLICT)
+        page_refuse(k, &err);
     callout_call_end(k, rc < 0 ? OUT_UNKNOWN : OUT_DONE, NULL, rc < 0 ? &err : NULL);
 }
 
@@ -301,16 +330,25 @@ void callout_finalize(struct connector *base, const struct run_key *key, struct 
     order(callout_of(base), key, "DELETE", "", 0, call);
 }
 
-static void judge_all(struct callout_call *k, const struct callout_runs *page)
+static void judge_all(struct callout_call *k, const cJSON *rows)
 {
     struct callout *c = k->c;
     const struct connector_env *e = &c->base.env;
-    AUTO_ARENA a = arena_create(0);
+    const cJSON *row;
+    AUTO_ARENA a = arena_create(CALLOUT_ANSWER_MAX * 8);
 
-    for (uint32_t i = 0; i < page->n_runs; i++) {
+    cJSON_ArrayForEach(row, rows)
+    {
+        struct wire_listed *l = NULL;
         struct run_listed r;
+        struct err why;
         arena_reset(a);
-        listed_of(c, &page->runs[i], a, &r);
+        if (callout_row_read(&schema_wire_listed, row, a, (void **)&l, &why) < 0) {
+            k->n_unread++;
+            (void)callout_row_unread(c, row, &why, NULL);
+            continue;
+        }
+        listed_of(c, l, a, &r);
         bool over = r.seen.state == RUN_ENDED || r.seen.state == RUN_ABSENT;
         enum run_verdict v = k->judge(&r, k->judge_arg);
         const char *own = e->cluster_uid ? e->cluster_uid(e->arg) : "";
@@ -323,20 +361,29 @@ static void judge_all(struct callout_call *k, const struct callout_runs *page)
     }
 }
 
+/* Rows that cannot be read are passed over, and told of: the list lacks what they tell of. */
 static void runs_came(struct callout_call *k, const struct web_answer *a)
 {
     struct callout_runs *page = NULL;
+    cJSON *rows = NULL;
     struct err err;
+    struct observation lacks = {0};
     AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 8);
-    int rc = callout_read(&schema_callout_runs, a, mem, (void **)&page, &err);
+    int rc = callout_read_rows(k->c, &schema_callout_runs, "runs", a, mem, (void **)&page, &rows,
+                               &err);
 
     if (rc == 0) {
-        judge_all(k, page);
+        judge_all(k, rows);
+        cJSON_Delete(rows);
         rc = callout_page_next(k, page->next, &err);
     }
     if (rc > 0)
         return;
-    callout_call_end(k, rc < 0 ? OUT_UNKNOWN : OUT_DONE, NULL, rc < 0 ? &err : NULL);
+    if (k->n_unread)
+        (void)snprintf(lacks.message, sizeof lacks.message, "%zu of its runs cannot be read",
+                       k->n_unread);
+    callout_call_end(k, rc < 0 ? OUT_UNKNOWN : OUT_DONE, k->n_unread ? &lacks : NULL,
+                     rc < 0 ? &err : NULL);
 }
 
 void callout_page_came(struct callout_call *k, const struct web_answer *a)

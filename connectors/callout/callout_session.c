@@ -5,6 +5,7 @@
 
 #include "api/base/log.h"
 
+#include <cjson/cJSON.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,14 +18,20 @@
 #define RETRY_MAX_MS 10000
 #define FAILURES_MAX 2 /* in a row: it is out of reach */
 #define KEY_LEAST 32
+#define LOOKS_MAX 32 /* for what one answer told unreadably */
+
+static void poll_again(struct callout *c, uint64_t ms)
+{
+    timer_start(&c->poll, ms);
+}
 
 /* ---- what the Target says ---- */
-static const char *secret_of(const struct callout *c, const char *key)
+const char *callout_secret(const struct callout *c, const char *key)
 {
     const struct target_connection *g = object_as(c->doc, target)->spec->connection;
     const struct connector_env *e = &c->base.env;
 
-    return e->secret_get(e->arg, g->credentialsFrom->secret, key);
+    return g && g->credentialsFrom ? e->secret_get(e->arg, g->credentialsFrom->secret, key) : NULL;
 }
 
 static void secret_put(const struct callout *c, const char *text)
@@ -48,11 +55,13 @@ static void key_wipe(struct callout *c)
     c->use_other = false;
 }
 
-/* True when it is another one than before. What is needed, and is not there, stays as it was: the
- * Secret may be on its way. */
-static bool key_read(const struct callout *c, const char *entry, bool needed, char **had)
+/* True when it is another one than before; *ret_good: the Secret has it. One that is needed, and is
+ * not there any more, stays known, by which answers under way are proved; nothing is signed with
+ * it. */
+static bool key_read(const struct callout *c, const char *entry, bool needed, char **had,
+                     bool *ret_good)
 {
-    const char *now = secret_of(c, entry);
+    const char *now = callout_secret(c, entry);
     bool good = now && strlen(now) >= KEY_LEAST;
     bool changed = good ? !*had || strcmp(now, *had) != 0 : *had && !needed;
 
@@ -61,6 +70,7 @@ static bool key_read(const struct callout *c, const char *entry, bool needed, ch
         *had = good ? mem_strdup(now) : NULL;
     }
     secret_put(c, now);
+    *ret_good = good;
     return changed;
 }
 
@@ -68,12 +78,33 @@ static bool key_read(const struct callout *c, const char *entry, bool needed, ch
  * so that every leader knows them. */
 const char *callout_key(struct callout *c)
 {
-    bool first = key_read(c, "key", true, &c->key);
-    bool other = key_read(c, "key.other", false, &c->other_key);
+    bool there, more;
+    bool first = key_read(c, "key", true, &c->key, &there);
+    bool other = key_read(c, "key.other", false, &c->other_key, &more);
 
     if (first || other)
         c->use_other = false;
-    return c->use_other && c->other_key ? c->other_key : c->key;
+    return !there ? NULL : c->use_other && c->other_key ? c->other_key : c->key;
+}
+
+static int key_missing(const struct callout *c, struct err *err)
+{
+    const struct target_connection *g = object_as(c->doc, target)->spec->connection;
+
+    return err_set(err, E_UNAVAIL,
+                   "Secret %.100s of namespace hanse-system has no \"key\" of at least %d letters",
+                   g && g->credentialsFrom ? g->credentialsFrom->secret : "", KEY_LEAST);
+}
+
+int callout_key_check(struct callout *c, struct err *err)
+{
+    if (callout_key(c))
+        return 0;
+    if (c->polling) /* it would be heard of at its end */
+        web_cancel(c->polling);
+    c->polling = NULL;
+    poll_again(c, 0);
+    return key_missing(c, err);
 }
 
 /* Its Secret may have changed: all of it is read at the beginning of each session, and its key for
@@ -89,16 +120,13 @@ static int client_make(struct callout *c, struct err *err)
     key_wipe(c);
     if (!g || !*g->server || !g->credentialsFrom)
         return err_set(err, E_INVALID, "spec.connection names no server or no credentialsFrom");
-    key = secret_of(c, "key");
-    token = secret_of(c, "token");
-    ca = secret_of(c, "ca.crt");
-    cert = secret_of(c, "tls.crt");
-    own = secret_of(c, "tls.key");
+    key = callout_secret(c, "key");
+    token = callout_secret(c, "token");
+    ca = callout_secret(c, "ca.crt");
+    cert = callout_secret(c, "tls.crt");
+    own = callout_secret(c, "tls.key");
     if (!key || strlen(key) < KEY_LEAST)
-        rc =
-            err_set(err, E_NOTFOUND,
-                    "Secret %.100s of namespace hanse-system has no \"key\" of at least %d letters",
-                    g->credentialsFrom->secret, KEY_LEAST);
+        rc = key_missing(c, err);
     if (rc == 0) {
         c->key = mem_strdup(key);
         const struct web_config w = {.target = c->base.target,
@@ -136,11 +164,6 @@ static void reach_lost(struct callout *c, const char *why)
     c->base.env.events->reach(c->base.env.arg, false, "", c->why);
 }
 
-static void poll_again(struct callout *c, uint64_t ms)
-{
-    timer_start(&c->poll, ms);
-}
-
 /* The caller hears of it at once when the server said so, else after a second failure. */
 static void poll_failed(struct callout *c, const char *why, bool at_once)
 {
@@ -159,7 +182,7 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
     struct callout_hello *h = NULL;
     char session[64], uid[64];
     AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 4);
-    int rc = callout_read(&schema_callout_hello, a, mem, (void **)&h, err);
+    int rc = callout_read(c, &schema_callout_hello, a, mem, (void **)&h, err);
 
     if (rc == 0 && h->version != CALLOUT_VERSION)
         rc = err_set(err, E_NOTIMPL, "it speaks version %lld of the callout protocol; this is %d",
@@ -204,38 +227,63 @@ static int hello_take(struct callout *c, const struct web_answer *a, struct err 
     return 0;
 }
 
+/* What a changed run's row says of it, of its workers, and of what its runners have left. */
+static int change_read(const struct callout *c, const cJSON *row, struct arena *mem,
+                       struct observation **ret, struct run_workers **ret_workers, struct err *err)
+{
+    struct callout_reported *left = NULL;
+    int rc = callout_row_read(&schema_observation, row, mem, (void **)ret, err);
+
+    if (rc == 0)
+        rc = callout_row_read(&schema_run_workers, row, mem, (void **)ret_workers, err);
+    if (rc == 0)
+        rc = callout_row_read(&schema_callout_reported, row, mem, (void **)&left, err);
+    return rc < 0 ? rc : callout_seen(c, *ret, left, *ret_workers, mem, err);
+}
+
+/* One that cannot be read says nothing of its run, which is asked about. */
+static void change_take(struct callout *c, const cJSON *row, unsigned *looks, struct arena *mem)
+{
+    struct observation *o = NULL;
+    struct run_workers *workers = NULL;
+    struct run_key key;
+    struct err why;
+
+    if (change_read(c, row, mem, &o, &workers, &why) < 0) {
+        if (callout_row_unread(c, row, &why, &key) && *looks < LOOKS_MAX) {
+            ++*looks;
+            callout_look(c, &key);
+        }
+        return;
+    }
+    if (o->state == RUN_UNKNOWN)
+        return;
+    callout_workers(c, o, workers);
+    callout_observed(c, o);
+    c->base.env.events->observed(c->base.env.arg, o);
+}
+
 static int changes_take(struct callout *c, const struct web_answer *a, bool *ret_news,
                         struct err *err)
 {
     struct callout_changes *x = NULL;
-    struct callout_seats *seats = NULL;
-    struct callout_reports *left = NULL;
+    cJSON *rows = NULL, *row;
+    unsigned looks = 0;
     AUTO_ARENA mem = arena_create(CALLOUT_ANSWER_MAX * 16);
-    int rc = callout_read(&schema_callout_changes, a, mem, (void **)&x, err);
+    int rc = callout_read_rows(c, &schema_callout_changes, "runs", a, mem, (void **)&x, &rows, err);
 
-    if (rc == 0)
-        rc = callout_read(&schema_callout_seats, a, mem, (void **)&seats, err);
-    if (rc == 0)
-        rc = callout_read(&schema_callout_reports, a, mem, (void **)&left, err);
     if (rc < 0)
         return rc;
-    INV(seats && left && seats->n_runs == x->n_runs && left->n_runs == x->n_runs);
-    if (strcmp(x->instance, c->instance) != 0 || x->next < c->next)
+    if (strcmp(x->instance, c->instance) != 0 || x->next < c->next) {
+        cJSON_Delete(rows);
         return err_set(err, E_GONE, "it has forgotten what it told, and is asked for all again");
-    for (uint32_t i = 0; i < x->n_runs; i++) {
-        struct observation o = x->runs[i];
-        struct err why;
-        if (callout_seen(c, &o, &left->runs[i], &seats->runs[i], mem, &why) < 0) {
-            log_err(LOG_WARN, "callout.observation", &why);
-            continue; /* it says nothing; find() asks */
-        }
-        if (o.state == RUN_UNKNOWN)
-            continue;
-        callout_workers(c, &o, &seats->runs[i]);
-        callout_observed(c, &o);
-        c->base.env.events->observed(c->base.env.arg, &o);
     }
-    *ret_news = x->n_runs > 0 || x->next > c->next;
+    *ret_news = cJSON_GetArraySize(rows) > 0 || x->next > c->next;
+    cJSON_ArrayForEach(row, rows)
+    {
+        change_take(c, row, &looks, mem);
+    }
+    cJSON_Delete(rows);
     c->next = x->next;
     str_copy(c->told_revision, sizeof c->told_revision, x->revision);
     callout_nodes_look(c);
@@ -304,6 +352,11 @@ static void on_poll(void *arg)
     }
     if (!c->web) {
         poll_failed(c, "its calls are still under way", true);
+        return;
+    }
+    if (!callout_key(c)) { /* it is gone from its Secret: who took it away wants that at once */
+        (void)key_missing(c, &err);
+        poll_failed(c, err.text, true);
         return;
     }
     if (*c->instance) { /* after a failure it is to answer at once */

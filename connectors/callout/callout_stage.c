@@ -197,7 +197,7 @@ void callout_stage_came(struct callout_call *k, const struct web_answer *a)
         not_now(k, why);
         return;
     }
-    int rc = callout_read(&schema_callout_staged, a, mem, (void **)&s, &err);
+    int rc = callout_read(k->c, &schema_callout_staged, a, mem, (void **)&s, &err);
     if (rc < 0 || strcmp(s->key, k->skey) != 0) {
         (void)err_set(&err, E_UNKNOWN, "target %.100s answers about another checkpoint",
                       k->c->base.target);

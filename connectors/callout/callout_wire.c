@@ -4,7 +4,7 @@
 #include "connectors/callout/callout_internal.h"
 
 #include "api/base/failpoint.h"
-#include "api/base/log.h"
+#include "connectors/report/hide.h"
 
 #include <cjson/cJSON.h>
 #include <openssl/crypto.h>
@@ -71,7 +71,12 @@ static void sign(void *arg, const char *method, const char *path, struct slice b
     (void)snprintf(date, sizeof date, "%lld", (long long)loop_wall_ms(c->base.env.loop));
     buf_printf(&text, "hanse-callout-v1\n%s\n%s\n%s\n%s\n", method, path, date, digest);
     INV(!text.failed);
-    hmac_hex(callout_key(c), text.p, signature);
+    const char *key = callout_key(c);
+    if (!key) { /* taken away between two attempts: none is forged, and the server refuses it */
+        stamp(ret, "Hanse-Date", date);
+        return;
+    }
+    hmac_hex(key, text.p, signature);
     stamp(ret, "Hanse-Date", date);
     stamp(ret, "Hanse-Signature", signature);
     stamp(ret, "Content-Type", "application/json");
@@ -118,10 +123,112 @@ int callout_verify(struct callout *c, const struct web_answer *a, struct err *er
 }
 
 /* ---- what servers say ---- */
-int callout_read(const struct schema *schema, const struct web_answer *a, struct arena *arena,
-                 void **ret, struct err *err)
+static bool is_member(const cJSON *j, const char *name)
 {
-    return wire_read_body(schema, a->body, arena, ret, err);
+    return j->string && strcmp(j->string, name) == 0;
+}
+
+/* Of all texts in it: also names of nodes, and what they and machines are labelled with, for which
+ * a server makes up both name and value. Every other name is one of the protocol, or is not read.
+ * A message alone may be cut. */
+static void texts_hide(cJSON *j, const char *const *values, size_t n)
+{
+    bool map = is_member(j, "labels") || is_member(j, "tags");
+    cJSON *child;
+
+    if (cJSON_IsString(j) && j->valuestring) {
+        if (is_member(j, "message"))
+            hide_values_cut(j->valuestring, values, n);
+        else
+            hide_values(j->valuestring, values, n);
+    }
+    cJSON_ArrayForEach(child, j)
+    {
+        texts_hide(child, values, n);
+        if (map && child->string)
+            hide_values(child->string, values, n);
+    }
+}
+
+/* `proxy`: it came with an order, as proxyAuth; `token` and the keys sign or open what is asked. */
+struct cJSON *callout_body(const struct callout *c, const struct web_answer *a)
+{
+    static const char *const entries[] = {"key", "key.other", "token", "proxy"};
+    const struct connector_env *e = &c->base.env;
+    const char *v[2 + sizeof entries / sizeof *entries] = {c->key, c->other_key};
+    const size_t n = sizeof v / sizeof *v;
+    cJSON *body = json_parse_bytes(a->body.p, a->body.n);
+
+    for (size_t i = 2; body && i < n; i++)
+        v[i] = callout_secret(c, entries[i - 2]);
+    if (body)
+        texts_hide(body, v, n);
+    for (size_t i = 2; i < n; i++)
+        if (v[i])
+            e->secret_put(e->arg, v[i]);
+    return body;
+}
+
+int callout_read(const struct callout *c, const struct schema *schema, const struct web_answer *a,
+                 struct arena *arena, void **ret, struct err *err)
+{
+    cJSON *body = callout_body(c, a);
+    int rc = cJSON_IsObject(body)
+                 ? callout_row_read(schema, body, arena, ret, err)
+                 : err_set(err, E_SYNTAX, "a %s holds no JSON object", schema->name);
+
+    cJSON_Delete(body);
+    return rc;
+}
+
+int callout_read_rows(const struct callout *c, const struct schema *schema, const char *rows,
+                      const struct web_answer *a, struct arena *arena, void **ret,
+                      struct cJSON **ret_rows, struct err *err)
+{
+    cJSON *body = callout_body(c, a);
+    cJSON *list = cJSON_DetachItemFromObjectCaseSensitive(body, rows);
+    int rc = 0;
+
+    if (!cJSON_IsObject(body))
+        rc = err_set(err, E_SYNTAX, "a %s holds no JSON object", schema->name);
+    else if (list && !cJSON_IsArray(list))
+        rc = err_set(err, E_INVALID, "%s: it is no list", rows);
+    else if (cJSON_GetArraySize(list) > CALLOUT_ROWS_MAX)
+        rc = err_set(err, E_TOOLARGE, "%s: more than %d on a page", rows, CALLOUT_ROWS_MAX);
+    else
+        rc = callout_row_read(schema, body, arena, ret, err);
+    cJSON_Delete(body);
+    if (rc == 0)
+        *ret_rows = list;
+    else
+        cJSON_Delete(list);
+    return rc;
+}
+
+int callout_row_read(const struct schema *schema, const struct cJSON *row, struct arena *arena,
+                     void **ret, struct err *err)
+{
+    arena_set_soft(arena, true);
+    return cJSON_IsObject(row) ? body_from_json(schema, row, 0, arena, ret, err)
+                               : err_set(err, E_SYNTAX, "it is no JSON object");
+}
+
+bool callout_row_unread(const struct callout *c, const struct cJSON *row, const struct err *why,
+                        struct run_key *ret_key)
+{
+    const struct connector_env *e = &c->base.env;
+    const cJSON *told = cJSON_GetObjectItemCaseSensitive(row, "key");
+    struct run_key key;
+    bool known = cJSON_IsString(told) && run_key_parse(told->valuestring, &key, NULL) == 0;
+    char text[400];
+
+    (void)snprintf(text, sizeof text, "%.60s%s%.300s", why->field, *why->field ? ": " : "",
+                   why->text);
+    if (e->events->run_unread)
+        e->events->run_unread(e->arg, known ? &key : NULL, text);
+    if (known && ret_key)
+        *ret_key = key;
+    return known;
 }
 
 static bool proof_is_a_servers(enum proof p)
@@ -141,7 +248,7 @@ static bool reason_is_a_servers(const char *reason)
 static bool reason_may_be(const struct callout *c, const char *reason)
 {
     return reason_is_a_servers(reason) ||
-           (callout_has_runners(c) && home_reason_is_a_runners(reason));
+           (callout_has_runners(c) && end_is_a_runners(reason));
 }
 
 int callout_seen(const struct callout *c, struct observation *o,

@@ -37,8 +37,13 @@ struct home_door *home_door_create(struct loop *l, const struct home_keys *keys,
 /* Cuts off who stands in it. Accepts NULL; returns NULL. */
 struct home_door *home_door_destroy(struct home_door *d);
 void home_door_enter(struct home_door *d, struct stream *s);
-/* Says why, and closes. over: by the log its run is over, and the runner ends what it runs. */
-void home_refuse(struct stream *s, bool over, const char *why);
+enum home_refusal {
+    HOME_NOT_NOW,    /* here, or at the moment */
+    HOME_OVER,       /* by the log its run is over: the runner ends what it runs */
+    HOME_TOKEN_SPENT /* it is over for this process: another one may have begun with its token */
+};
+/* Says why, and closes. */
+void home_refuse(struct stream *s, enum home_refusal r, const char *why);
 void home_redirect(struct stream *s, const char *leader_address);
 
 /* ---- the hub's side of runs (home_runs.c): a part of the driver whose runners call home ---- */
@@ -53,6 +58,8 @@ struct home_runs *home_runs_destroy(struct home_runs *h, const char *why);
 /* Takes a stream whose token holds, and whose run lives by the log. An error: it was refused, and
  * the stream is gone: another runner lives with this token, or there are too many. */
 int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err *err) MUST_CHECK;
+/* HOST:PORT of all members: whoever is here, or comes, is told of them when they change. */
+void home_runs_members(struct home_runs *h, const char *const *addresses, size_t n);
 /* As connector_ops.renew, for those runs that home_runs_reach. */
 void home_runs_renew(struct home_runs *h, const struct run_offer *offers, size_t n);
 /* Is every runner of that run here, but for those that have told their end? NULL: is any here? */
@@ -81,16 +88,30 @@ int home_runs_exec(struct home_runs *h, const struct run_key *k, const struct ex
 int home_runs_forward(struct home_runs *h, const struct run_key *k,
                       const struct forward_request *rq, const struct log_sink *sink,
                       struct exec_session **ret, struct err *err) MUST_CHECK;
-/* Is it one that a runner may give for its end? Why we ourselves ended it is not for it to say. */
-bool home_reason_is_a_runners(const char *reason);
 void home_runs_unsee(struct home_runs *h); /* what the server said counts no more */
+
+/* ---- what an order brings its runners (home_driver.c) ---- */
+#define HOME_OPTIONS_MAX 16
+struct home_brought { /* in the arena */
+    struct home_order way; /* connector.h; addresses, CA, a token for each rank, the proxy */
+    /* Of hanse run, ahead of --, beside those of the way home: what it saves to and resumes from.
+     * The same for all ranks, whose numbers are in their tokens. */
+    const char **options;
+    uint32_t n_options;
+};
+/* calls: by its Target (spec.connection.runners) its runners call home. Returns 1 when they do, and
+ * ret is set; 0 when they do not, and nothing in the order needs it. E_NOTIMPL, E_UNAVAIL: the
+ * order needs it and they do not, or they could not. */
+int home_order_make(const struct connector_env *e, const char *target, bool calls,
+                    const struct run_order *o, struct arena *a, struct home_brought *ret,
+                    struct err *err) MUST_CHECK;
 
 /* ---- the runner's side (home_caller.c) ---- */
 struct home_caller_events { /* none of them destroys the caller */
     /* A hub has taken it; again after each session that was lost. w: borrowed; NULL: that hub does
      * not tell where it is. */
     void (*welcome)(void *arg, const struct home_welcome *w);
-    void (*refused)(void *arg, bool over, const char *why);
+    void (*refused)(void *arg, const struct home_refused *r); /* borrowed */
     void (*renew)(void *arg, const struct shim_renew *q);
     void (*stop)(void *arg, const struct shim_stop *q);
     void (*save)(void *arg, const struct shim_save *q);
@@ -100,9 +121,9 @@ struct home_caller_events { /* none of them destroys the caller */
     void (*frame)(void *arg, const struct frame *f);
     void (*lost)(void *arg); /* the session is over, and its streams are */
 };
-#define HOME_ADDRESSES_MAX 16
 struct home_caller_config {       /* borrowed until home_caller_destroy */
-    const char *const *addresses; /* of members, "HOST:PORT"; all are dialed, in rounds */
+    const char *const *addresses; /* of members, "HOST:PORT"; all are dialed, in rounds. The hub
+                                     tells of others later */
     unsigned n_addresses;
     const struct tls_config *tls;
     const struct proxy *proxy; /* api/base/net/proxy.h; NULL: it dials straight */

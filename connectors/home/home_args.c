@@ -4,6 +4,7 @@
 #include "connectors/signals.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,6 +37,7 @@ static int args_take(int *argc, char **argv, struct home_args *a, struct err *er
                    {"--save-signal", NULL, &a->save_signal},
                    {"--node", NULL, &a->node},
                    {"--devices", NULL, &a->devices},
+                   {"--installed", NULL, &a->installed},
                    {"--report", "HANSE_REPORT_FILE", &a->report}};
     const size_t n_options = sizeof options / sizeof *options;
     bool agents = false, command = false;
@@ -64,9 +66,40 @@ static int args_take(int *argc, char **argv, struct home_args *a, struct err *er
         if (!*options[k].value)
             *options[k].value = v;
     }
-    if (agents && (a->home || a->report || a->node || a->devices))
+    if (agents && (a->home || a->report || a->node || a->devices || a->installed))
         return err_set(err, E_USAGE,
                        "--home, --report, --node and --devices are for runners without an agent");
+    return 0;
+}
+
+static const char *key_path(const struct home_args *a, const char *name)
+{
+    char path[HOME_FOLDER_MAX];
+
+    (void)snprintf(path, sizeof path, "%.900s/" HOME_INSTALLED_KEY "/%s", a->installed, name);
+    return mem_strdup(path); /* as long as the process */
+}
+
+/* What hanse-run install has left stands for the options that would name it. */
+static int installed_take(struct home_args *a, struct err *err)
+{
+    if (!a->installed)
+        return 0;
+    if (a->token || a->ca || a->proxy_auth)
+        return err_set(err, E_USAGE,
+                       "--installed brings --token-file, --home-ca and --home-proxy-auth: give "
+                       "either");
+    if (*a->installed != '/' || strlen(a->installed) > 900)
+        return err_set(err, E_USAGE, "--installed %.100s: expected an absolute path",
+                       a->installed);
+    a->token = key_path(a, "token");
+    if (a->home)
+        a->ca = key_path(a, "ca");
+    if (!a->home || !a->proxy_url)
+        return 0;
+    a->proxy_auth = key_path(a, "proxy");
+    if (access(a->proxy_auth, F_OK) != 0)
+        a->proxy_auth = NULL;
     return 0;
 }
 
@@ -127,5 +160,7 @@ int home_args_take(int *argc, char **argv, struct home_args *ret, struct err *er
 {
     int rc = args_take(argc, argv, ret, err);
 
+    if (rc == 0)
+        rc = installed_take(ret, err);
     return rc < 0 ? rc : args_check(ret, err);
 }

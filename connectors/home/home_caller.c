@@ -16,7 +16,6 @@
 #define DIAL_MIN_MS 2000
 #define DIAL_MAX_MS 5000
 #define BACKOFF_MIN_MS 100
-#define BACKOFF_MAX_MS 5000
 #define REDIRECTS_MAX 4 /* one after the other */
 #define SILENCE_MS 5000
 #define LOGGED_MAX 8 /* lost sessions in a row that the log hears of */
@@ -30,8 +29,11 @@ struct home_caller {
     struct timer dial, beat;
     bool open, welcome, keeps;
     uint64_t heard_ms; /* when the hub was heard last */
-    unsigned server, failures, redirects;
-    char redirect[PEER_NAME_MAX], why[256];
+    char addresses[HOME_ADDRESSES_MAX][PEER_NAME_MAX]; /* of the order, then as the hub tells */
+    unsigned n_addresses, server, failures, redirects, refusals;
+    char dialed[PEER_NAME_MAX], redirect[PEER_NAME_MAX], why[256];
+    char silent[PEER_NAME_MAX]; /* the member that did not answer any more; "": none */
+    uint64_t silent_ms;         /* since when */
     struct run_report report;
     uint64_t number, taken, sent; /* of reports: the newest; taken in; sent in this session */
 };
@@ -82,14 +84,62 @@ static void taken(struct home_caller *h, uint64_t number)
         h->cfg.events->heard(h->cfg.arg);
 }
 
+/* ---- members ---- */
+/* Returns whether that is the one which fell silent: two rounds go by before it is dialed again,
+ * also where another member still takes it for the leader; and no more time than it was waited for,
+ * since the others may be out of reach. */
+static bool shunned(const struct home_caller *h, const char *address)
+{
+    return h->n_addresses > 1 && h->failures < 2 * h->n_addresses &&
+           strcmp(address, h->silent) == 0 &&
+           loop_now_ms(h->loop) - h->silent_ms < pace_silence_ms(h->report.lease_ms, SILENCE_MS);
+}
+
+static void silent_note(struct home_caller *h)
+{
+    str_copy(h->silent, sizeof h->silent, h->dialed);
+    h->silent_ms = loop_now_ms(h->loop);
+}
+
+static void server_next(struct home_caller *h)
+{
+    h->server = (h->server + 1) % h->n_addresses;
+    if (shunned(h, h->addresses[h->server]))
+        h->server = (h->server + 1) % h->n_addresses;
+}
+
+static void server_find(struct home_caller *h, const char *address)
+{
+    for (unsigned i = 0; i < h->n_addresses; i++)
+        if (strcmp(h->addresses[i], address) == 0)
+            h->server = i;
+}
+
+/* The order knew the members of its own time: a run that lives long, or began before all had come,
+ * would have nobody left to dial. */
+static void members_take(struct home_caller *h, const char *const *members, uint32_t n)
+{
+    char at[PEER_NAME_MAX];
+    unsigned taken = 0;
+
+    str_copy(at, sizeof at, h->addresses[h->server]);
+    for (uint32_t i = 0; i < n && taken < HOME_ADDRESSES_MAX; i++)
+        if (strchr(members[i], ':') && strlen(members[i]) < PEER_NAME_MAX)
+            str_copy(h->addresses[taken++], PEER_NAME_MAX, members[i]);
+    h->n_addresses = taken ? taken : h->n_addresses;
+    if (taken)
+        h->server = 0;
+    server_find(h, at);
+}
+
 /* ---- what the hub says ---- */
 static void welcomed(struct home_caller *h, const struct home_welcome *w)
 {
     if (h->welcome)
         return;
     h->welcome = true;
-    h->failures = h->redirects = 0;
-    h->why[0] = '\0';
+    h->failures = h->redirects = h->refusals = 0;
+    h->why[0] = h->silent[0] = '\0';
     log_event(LOG_INFO, "run.home", LOG_FIELDS({"hub", log_str(stream_peer(h->stream)->address)}));
     taken(h, h->sent); /* HELLO had it */
     report_send(h);
@@ -98,9 +148,12 @@ static void welcomed(struct home_caller *h, const struct home_welcome *w)
 
 static void refused(struct home_caller *h, const struct home_refused *r)
 {
+    bool again = strcmp(h->why, r->text) == 0;
+
+    h->refusals++;
     str_copy(h->why, sizeof h->why, r->text);
-    log_event(LOG_ERROR, "run.refused", LOG_FIELDS({"why", log_str(r->text)}));
-    h->cfg.events->refused(h->cfg.arg, r->over, h->why);
+    log_event(again ? LOG_DEBUG : LOG_ERROR, "run.refused", LOG_FIELDS({"why", log_str(r->text)}));
+    h->cfg.events->refused(h->cfg.arg, r);
 }
 
 static int order_take(struct home_caller *h, const struct frame *f, struct arena *m,
@@ -138,10 +191,10 @@ static int order_take(struct home_caller *h, const struct frame *f, struct arena
 /* The next one after it is dialed when it is lost. */
 static void redirected(struct home_caller *h, const char *address)
 {
+    if (shunned(h, address))
+        return;
     str_copy(h->redirect, sizeof h->redirect, address);
-    for (unsigned i = 0; i < h->cfg.n_addresses; i++)
-        if (strcmp(h->cfg.addresses[i], address) == 0)
-            h->server = i;
+    server_find(h, address);
 }
 
 static int caller_frame(const struct frame *f, void *arg)
@@ -161,6 +214,8 @@ static int caller_frame(const struct frame *f, void *arg)
             rc = wire_read(home_welcome, f->body, m, &at, &err);
         if (rc == 0) {
             h->keeps = h->keeps || (at && at->keeps);
+            if (at)
+                members_take(h, at->members, at->n_members);
             welcomed(h, at && *at->node ? at : NULL);
         }
         break;
@@ -235,6 +290,7 @@ static void caller_beat(void *arg)
     if (!h->open)
         return;
     if (loop_now_ms(h->loop) - h->heard_ms > pace_silence_ms(h->report.lease_ms, SILENCE_MS)) {
+        silent_note(h);
         stream_abort(h->stream, "the hub is silent");
         return;
     }
@@ -259,8 +315,8 @@ static void session_over(struct home_caller *h)
  * moment. */
 static void dial_later(struct home_caller *h)
 {
-    unsigned rounds = h->failures / h->cfg.n_addresses;
-    uint64_t wait = BACKOFF_MIN_MS;
+    unsigned rounds = h->failures / h->n_addresses;
+    uint64_t wait = BACKOFF_MIN_MS, most = pace_redial_ms(h->report.lease_ms, h->refusals);
 
     if (h->redirect[0]) {
         timer_start(&h->dial, 0);
@@ -268,12 +324,12 @@ static void dial_later(struct home_caller *h)
     }
     if (h->redirects >= REDIRECTS_MAX) /* one for each dial, from then on */
         h->redirects = REDIRECTS_MAX - 1;
-    if (h->failures % h->cfg.n_addresses == 0)
-        wait = BACKOFF_MIN_MS << (rounds < 6 ? rounds : 6);
-    if (wait > BACKOFF_MAX_MS)
-        wait = BACKOFF_MAX_MS;
+    if (h->failures % h->n_addresses == 0)
+        wait = BACKOFF_MIN_MS << (rounds < 12 ? rounds : 12);
+    if (wait > most)
+        wait = most;
     h->failures++;
-    h->server = (h->server + 1) % h->cfg.n_addresses;
+    server_next(h);
     timer_start(&h->dial, wait / 2 + loop_random_u64(h->loop) % (wait / 2));
 }
 
@@ -282,6 +338,8 @@ static void caller_closed(struct stream *s, const struct err *why, void *arg)
     struct home_caller *h = arg;
 
     (void)s;
+    if (!h->open && why->code == E_TIMEOUT)
+        silent_note(h);
     if (why->code && *why->text) {
         str_copy(h->why, sizeof h->why, why->text);
         if (h->failures < LOGGED_MAX)
@@ -297,16 +355,15 @@ static const struct stream_events caller_events = {
 static void caller_dial(void *arg)
 {
     struct home_caller *h = arg;
-    uint64_t share = ROUND_MAX_MS / h->cfg.n_addresses;
-    char address[PEER_NAME_MAX];
+    uint64_t share = ROUND_MAX_MS / h->n_addresses;
     struct err err;
 
-    str_copy(address, sizeof address, h->redirect[0] ? h->redirect : h->cfg.addresses[h->server]);
+    str_copy(h->dialed, sizeof h->dialed, h->redirect[0] ? h->redirect : h->addresses[h->server]);
     h->redirect[0] = '\0';
     share = share < DIAL_MIN_MS ? DIAL_MIN_MS : share < DIAL_MAX_MS ? share : DIAL_MAX_MS;
     share = pace_silence_ms(h->report.lease_ms, share);
     frame_reader_init(&h->reader);
-    if (stream_connect_via(h->loop, h->cfg.proxy, address, h->cfg.tls, ALPN_RUNNER, share,
+    if (stream_connect_via(h->loop, h->cfg.proxy, h->dialed, h->cfg.tls, ALPN_RUNNER, share,
                            &caller_events, h, &h->stream, &err) < 0) {
         str_copy(h->why, sizeof h->why, err.text);
         log_err(LOG_WARN, "run.home_lost", &err);
@@ -349,7 +406,10 @@ int home_proxy_read(const char *home, const char *url, const char *login, struct
                        "--home-proxy belongs to --home, and --home-proxy-auth to --home-proxy");
     if (!url)
         return 0;
-    home_memory_keep();
+    /* What is secret here is in the guard's memory, too; its will is then of no use to a user who
+     * is not root (guard_linux.c). What --home-proxy-auth names is read later, by the shim. */
+    if (strchr(url, '@') || strcmp(url, "environment") == 0)
+        home_memory_keep();
     int rc = proxy_option(text.m, ret, err);
     *ret_has = rc > 0;
     return rc < 0 ? err_prefix(err, "--home-proxy") : 0;
@@ -359,7 +419,7 @@ struct home_caller *home_caller_create(struct loop *l, const struct home_caller_
 {
     struct home_caller *h = mem_new(struct home_caller);
 
-    PRE(cfg->n_addresses > 0);
+    PRE(cfg->n_addresses > 0 && cfg->n_addresses <= HOME_ADDRESSES_MAX);
     h->loop = l;
     h->cfg = *cfg;
     h->report.step = RUN_STEP_STARTING;
@@ -368,6 +428,8 @@ struct home_caller *home_caller_create(struct loop *l, const struct home_caller_
     (void)snprintf(h->instance, sizeof h->instance, "%016llx",
                    (unsigned long long)loop_random_u64(l));
     /* All runners of a gang dial at once otherwise, all of them the same member. */
+    for (unsigned i = 0; i < cfg->n_addresses; i++)
+        str_copy(h->addresses[h->n_addresses++], PEER_NAME_MAX, cfg->addresses[i]);
     h->server = (unsigned)(loop_random_u64(l) % cfg->n_addresses);
     timer_init(&h->dial, l, caller_dial, h);
     timer_init(&h->beat, l, caller_beat, h);

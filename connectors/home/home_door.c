@@ -36,9 +36,10 @@ struct guest {
 
 static const struct stream_events nobody = {0};
 
-void home_refuse(struct stream *s, bool over, const char *why)
+void home_refuse(struct stream *s, enum home_refusal r, const char *why)
 {
-    const struct home_refused told = {.text = why, .over = over};
+    const struct home_refused told = {
+        .text = why, .over = r != HOME_NOT_NOW, .spent = r == HOME_TOKEN_SPENT};
 
     stream_set(s, &nobody, NULL);
     wire_tell(s, HOME_REFUSED, 0, home_refused, &told);
@@ -80,7 +81,7 @@ static void guest_refuse(struct guest *g, const char *why)
         d->refused = 0;
     }
     guest_free(g);
-    home_refuse(s, false, why);
+    home_refuse(s, HOME_NOT_NOW, why);
 }
 
 static void patience_over(void *arg)

@@ -59,13 +59,22 @@ struct home_runs {
     void *by_key; /* tsearch tree of struct home_run */
     unsigned n;   /* sessions of all runs */
     uint64_t next_stream;
+    char members[HOME_ADDRESSES_MAX][PEER_NAME_MAX]; /* of the hub; told to all who are here */
+    unsigned n_members;
     struct list waiting; /* home_keeping.waits */
     unsigned places;     /* that are taken */
     const struct home_runs_events *ev;
     void *arg;
 };
 
+/* home_driver.c */
+/* When the lease is over that a runner held which is silent, by what it said last: nobody renews it
+ * any more. loop_now_ms; 0: it is here, its program does not run, or it held none. */
+uint64_t home_lapses_ms(const struct home_session *x);
+/* It is taken, and here is what it is told; with the members that are known. */
+void home_session_welcome(const struct home_session *x, struct home_welcome w);
 /* home_runs.c */
+struct home_run *home_run_find(const struct home_runs *h, const struct run_key *k); /* or NULL */
 /* With try 0: the newest try of that epoch. NULL: none has called. */
 struct home_run *home_run_newest(const struct home_runs *h, const struct run_key *k);
 struct home_session *home_session_find(const struct home_run *r, int64_t rank);

@@ -16,14 +16,28 @@ void home_memory_keep(void)
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
-int home_folder_make(char ret[HOME_FOLDER_MAX])
+int home_folder_make(const char *installed, char ret[HOME_FOLDER_MAX])
 {
     const char *below = getenv("TMPDIR");
-    int n = snprintf(ret, HOME_FOLDER_MAX, "%s/hanse-run-XXXXXX", below && *below ? below : "/tmp");
+    int n = installed
+                ? snprintf(ret, HOME_FOLDER_MAX, "%s/" HOME_INSTALLED_TMP "/run-XXXXXX", installed)
+                : snprintf(ret, HOME_FOLDER_MAX, "%s/hanse-run-XXXXXX",
+                           below && *below ? below : "/tmp");
 
     if (n < 0 || n >= HOME_FOLDER_MAX)
         return ENAMETOOLONG;
     return mkdtemp(ret) ? 0 : errno;
+}
+
+int home_path_env(const char *installed, struct err *err)
+{
+    const char *path = getenv("PATH");
+    AUTO_ARENA a = arena_create(0);
+
+    if (!path || !*path)
+        path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    path = arena_printf(a, "%s:%s/" HOME_INSTALLED_BIN, path, installed);
+    return setenv("PATH", path, 1) == 0 ? 0 : err_set(err, E_IO, "PATH cannot be set");
 }
 
 void home_output_write(const char *p, size_t n)

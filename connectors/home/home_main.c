@@ -62,9 +62,9 @@ static void finish(void *arg)
 
     timer_stop(&f->waiting);
     timer_stop(&f->linger);
+    bool written = report_writer_quiet(f->writer);
     bool keeps = f->caller && home_caller_keeps(f->caller) && !f->kept;
-    bool quiet = home_output_quiet(f->output) && streams_quiet(f->streams) &&
-                 report_writer_quiet(f->writer);
+    bool quiet = home_output_quiet(f->output) && streams_quiet(f->streams) && written;
     if ((!quiet && now < f->end_by_ms) || (keeps && now < f->kept_by_ms)) {
         timer_start(&f->linger, LOGS_POLL_MS);
         return;
@@ -73,6 +73,7 @@ static void finish(void *arg)
         log_event(LOG_WARN, "logs.not_kept",
                   LOG_FIELDS({"why", log_str("no hub has kept all of it in time: what was printed "
                                              "last may be missing in its store")}));
+    f->report.stuck |= !written;
     f->writer = report_writer_destroy(f->writer);
     f->streams = streams_destroy(f->streams);
     f->output = home_output_destroy(f->output);
@@ -83,27 +84,32 @@ static void finish(void *arg)
     f->asked->done(&f->report, f->asked->arg);
 }
 
-static void life_done(const struct run_report *r, void *arg)
+static void life_end(struct life *f, const struct run_report *r, bool leaves)
 {
-    struct life *f = arg;
-
     f->runner = NULL;
     f->over = true;
     f->step = RUN_STEP_ENDED;
     f->report = *r;
-    f->end_by_ms = loop_now_ms(f->loop) + LINGER_MS;
+    /* A plain report may be a pipe, whose reader comes when it likes. */
+    f->end_by_ms = f->caller || f->token[0] ? loop_now_ms(f->loop) + LINGER_MS : UINT64_MAX;
     f->kept_by_ms = loop_now_ms(f->loop) + KEPT_END_MS;
     home_output_over(f->output);
     streams_hang_up(f->streams);
     streams_look(f->streams);
-    if (f->writer)
+    if (f->writer && leaves)
         report_writer_put(f->writer, r);
     if (f->caller)
         home_caller_tell(f->caller, r);
     timer_start(&f->linger, f->caller ? LINGER_MS : 0);
 }
 
-static void life_never(struct life *f, const char *why)
+static void life_done(const struct run_report *r, void *arg)
+{
+    life_end(arg, r, true);
+}
+
+/* spent: another process may have begun with its token, and what that leaves behind counts. */
+static void life_never(struct life *f, bool spent, const char *why)
 {
     struct run_report r = {.step = RUN_STEP_ENDED, .exit_code = 126, .never_started = true};
 
@@ -112,7 +118,7 @@ static void life_never(struct life *f, const char *why)
     r.grant = 1;
     str_copy(r.reason, sizeof r.reason, end_text(END_START_FAILED));
     (void)snprintf(r.message, sizeof r.message, "%.250s", why);
-    life_done(&r, f);
+    life_end(f, &r, !spent);
 }
 
 static void life_told(const struct run_report *r, void *arg)
@@ -153,7 +159,7 @@ static void life_stop(void *arg, int signo, uint64_t grace_ms)
     if (f->runner)
         runner_stop(f->runner, signo, grace_ms);
     else
-        life_never(f, "it was stopped before it started");
+        life_never(f, false, "it was stopped before it started");
 }
 
 static void life_signal(void *arg, int signo)
@@ -201,17 +207,17 @@ static void on_welcome(void *arg, const struct home_welcome *w)
     if (rc == 0)
         rc = runner_create(f->loop, &f->cfg, &f->runner, &err);
     if (rc < 0)
-        life_never(f, err.text);
+        life_never(f, false, err.text);
 }
 
-static void on_refused(void *arg, bool over, const char *why)
+static void on_refused(void *arg, const struct home_refused *r)
 {
     struct life *f = arg;
 
-    if (over && f->runner)
+    if (r->over && f->runner)
         runner_stop(f->runner, SIGTERM, f->cfg.grace_ms);
-    else if (over)
-        life_never(f, why);
+    else if (r->over)
+        life_never(f, r->spent, r->text);
 }
 
 static void on_renew(void *arg, const struct shim_renew *q)
@@ -283,16 +289,14 @@ static void wait_over(void *arg)
 
     (void)snprintf(why, sizeof why, "no hub has taken it in %llu s: %.200s",
                    (unsigned long long)f->args.wait_ms / 1000, home_caller_why(f->caller));
-    life_never(f, why);
+    life_never(f, false, why);
 }
 
 /* ---- what the hub asks for beside the program ---- */
 /* The session is this runner's alone, and so is whatever comes on it. */
 static int ours(const struct life *f, const struct wire_open *q, struct err *err)
 {
-    const struct run_key *k = &q->key;
-    bool same = k->epoch == f->key.epoch && k->try_ == f->key.try_ &&
-                strcmp(k->uid, f->key.uid) == 0 && q->rank == f->rank;
+    bool same = run_key_same(&q->key, &f->key) && q->rank == f->rank;
 
     return same ? 0 : err_set(err, E_NOTFOUND, "this is the runner of another run or rank");
 }
@@ -358,7 +362,7 @@ static bool streams_begin(struct life *f)
     struct err err;
 
     f->streams = streams_create(&cfg);
-    if (home_folder_make(f->dir) != 0) {
+    if (home_folder_make(f->args.installed, f->dir) != 0) {
         f->dir[0] = '\0';
         log_event(LOG_WARN, "run.no_folder",
                   LOG_FIELDS({"why", log_str("none can be made in TMPDIR: no logs, no exec")}));
@@ -449,6 +453,21 @@ static int identity_take(struct life *f, const struct home_token *t, struct err 
     return rc;
 }
 
+/* In a pod nobody but this runner could take them away from its program. */
+static int keys_remove(const struct life *f, struct err *err)
+{
+    static const char *const names[] = {"token", "ca", "proxy"};
+    char path[HOME_FOLDER_MAX];
+
+    for (size_t i = 0; f->args.installed && i < sizeof names / sizeof *names; i++) {
+        (void)snprintf(path, sizeof path, "%s/" HOME_INSTALLED_KEY "/%s", f->args.installed,
+                       names[i]);
+        if (file_remove(f->loop, path, err) < 0)
+            return err_prefix(err, "its program would be able to read what is for its runner");
+    }
+    return f->args.installed ? home_path_env(f->args.installed, err) : 0;
+}
+
 static int home_begin(struct life *f, int64_t made_ms, struct err *err)
 {
     unsigned n = 0;
@@ -461,6 +480,8 @@ static int home_begin(struct life *f, int64_t made_ms, struct err *err)
         rc = file_read(f->loop, f->args.ca, CA_MAX_BYTES - 1, &ca, err);
     if (rc == 0 && f->args.has_proxy && f->args.proxy_auth)
         rc = proxy_login_file(f->loop, f->args.proxy_auth, &f->args.proxy, err);
+    if (rc == 0)
+        rc = keys_remove(f, err);
     if (rc < 0)
         return rc;
     buf_char(&ca, '\0');
@@ -502,7 +523,9 @@ static int life_begin(struct life *f, struct err *err)
         return rc;
     if (f->args.home)
         return home_begin(f, token.made_ms, err);
-    rc = seat_take(f, NULL, err);
+    rc = keys_remove(f, err);
+    if (rc == 0)
+        rc = seat_take(f, NULL, err);
     return rc < 0 ? rc : runner_create(f->loop, &f->cfg, &f->runner, err);
 }
 
@@ -524,7 +547,7 @@ static int life_create(void *arg, struct loop *l, const struct runner_config *cf
     int rc = life_begin(f, err);
     if (rc == 0 || !f->writer)
         return rc;
-    life_never(f, err->text); /* nobody else tells of it */
+    life_never(f, false, err->text); /* nobody else tells of it */
     return 0;
 }
 

@@ -11,6 +11,7 @@ struct home_args {
     /* As they were given; NULL: not. */
     const char *home, *ca, *token, *report, *wait, *save_signal, *proxy_url, *proxy_auth;
     const char *node, *devices;
+    const char *installed;     /* the folder of hanse-run install */
     /* What they say. */
     uint64_t wait_ms;          /* for a hub, before the program is given up */
     int save_signo;            /* asks the program to save and go on; 0: it cannot be asked */
@@ -20,14 +21,22 @@ struct home_args {
 };
 /* Takes them out of argv and of the environment, and leaves the rest to the shim. E_USAGE. */
 int home_args_take(int *argc, char **argv, struct home_args *ret, struct err *err) MUST_CHECK;
+/* Where things are below --installed: hanse-run itself, what is removed once read, and what the
+ * runner makes. */
+#define HOME_INSTALLED_BIN "bin"
+#define HOME_INSTALLED_KEY "key"
+#define HOME_INSTALLED_TMP "tmp"
 
 /* ---- its kernel (home_linux.c) ---- */
 /* From now on other processes of this user (its own program, above all) cannot read this process's
  * memory, nor what /proc tells of it alone (PR_SET_DUMPABLE of prctl(2)); it leaves no core. */
 void home_memory_keep(void);
 #define HOME_FOLDER_MAX 1024
-/* A folder that is this user's alone, below TMPDIR or /tmp. Returns 0 or errno. */
-int home_folder_make(char ret[HOME_FOLDER_MAX]);
+/* A folder that is this user's alone, below that one of --installed; NULL: below TMPDIR or /tmp.
+ * Returns 0 or errno. */
+int home_folder_make(const char *installed, char ret[HOME_FOLDER_MAX]);
+/* The program finds `hanse` of that folder where its image has none. */
+int home_path_env(const char *installed, struct err *err) MUST_CHECK;
 /* All of it to standard output, however long that takes; what cannot be written is lost. */
 void home_output_write(const char *p, size_t n);
 

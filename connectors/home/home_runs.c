@@ -4,7 +4,6 @@
 #include "connectors/home/home_internal.h"
 
 #include "api/base/log.h"
-#include "connectors/ends.h"
 #include "connectors/pace.h"
 
 #include <search.h>
@@ -16,26 +15,12 @@
 #define FRAME_MAX_BYTES 65536
 static const struct stream_events nobody = {0};
 
-/* ---- runs and sessions ---- */
-static bool same(const struct run_key *a, const struct run_key *b)
-{
-    return a->epoch == b->epoch && a->try_ == b->try_ && strcmp(a->uid, b->uid) == 0;
-}
-
 static int by_key(const void *a, const void *b)
 {
-    const struct run_key *x = &((const struct home_run *)a)->key,
-                         *y = &((const struct home_run *)b)->key;
-    int uid = strcmp(x->uid, y->uid);
-
-    if (uid)
-        return uid;
-    if (x->epoch != y->epoch)
-        return x->epoch < y->epoch ? -1 : 1;
-    return x->try_ < y->try_ ? -1 : x->try_ > y->try_;
+    return run_key_compare(&((const struct home_run *)a)->key, &((const struct home_run *)b)->key);
 }
 
-static struct home_run *run_find(const struct home_runs *h, const struct run_key *k)
+struct home_run *home_run_find(const struct home_runs *h, const struct run_key *k)
 {
     const struct home_run wanted = {.key = *k};
     struct home_run **found = tfind(&wanted, &h->by_key, by_key);
@@ -45,13 +30,13 @@ static struct home_run *run_find(const struct home_runs *h, const struct run_key
 
 struct home_run *home_run_newest(const struct home_runs *h, const struct run_key *k)
 {
-    struct home_run *found = k->try_ ? run_find(h, k) : NULL;
+    struct home_run *found = k->try_ ? home_run_find(h, k) : NULL;
 
     if (k->try_)
         return found;
     list_for_each (it, &h->all) {
         struct home_run *r = container_of(it, struct home_run, link);
-        if (r->key.epoch == k->epoch && !strcmp(r->key.uid, k->uid) &&
+        if (r->key.epoch == k->epoch && run_key_same_workload(&r->key, k) &&
             (!found || r->key.try_ > found->key.try_))
             found = r;
     }
@@ -92,11 +77,16 @@ static bool run_whole(const struct home_run *r)
 /* Nothing more comes from it; what it said stays. */
 static void session_gone(struct home_session *x)
 {
+    uint64_t now = loop_now_ms(x->run->home->loop), lapses;
+
     timer_stop(&x->look);
     frame_reader_fini(&x->reader);
     x->stream = NULL;
     asked_lost(&x->streams, "");
     home_keep_lost(x);
+    lapses = home_lapses_ms(x);
+    if (lapses)
+        timer_start(&x->look, lapses > now ? lapses - now : 1);
 }
 
 static void session_cut(struct home_session *x, const char *why)
@@ -115,6 +105,7 @@ static void run_free(struct home_run *r, const char *why)
     while (!list_empty(&r->sessions)) {
         struct home_session *x = container_of(r->sessions.next, struct home_session, link);
         session_cut(x, why);
+        timer_stop(&x->look);
         home_keep_end(x);
         list_remove(&x->link);
         r->home->n--;
@@ -272,7 +263,9 @@ static void session_look(void *arg)
     struct home_session *x = arg;
     uint64_t silent = loop_now_ms(x->run->home->loop) - x->heard_ms;
 
-    if (silent < SILENCE_MS) {
+    if (!x->stream) {
+        tell(x->run); /* its lease is over */
+    } else if (silent < SILENCE_MS) {
         timer_start(&x->look, SILENCE_MS - silent);
     } else if (x->looks++ < LAST_LOOKS) {
         timer_start(&x->look, 1);
@@ -321,19 +314,19 @@ static struct home_session *session_make(struct home_run *r, int64_t rank)
 int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err *err)
 {
     const struct home_token *t = a->token;
-    struct home_run *r = run_find(h, &t->key);
+    struct home_run *r = home_run_find(h, &t->key);
     struct home_session *x = r ? home_session_find(r, t->rank) : NULL;
     const char *why = refusal(x, a->hello);
 
     if (why) {
-        home_refuse(a->stream, true, why);
+        home_refuse(a->stream, HOME_TOKEN_SPENT, why);
         return err_set(err, E_CONFLICT, "%s", why);
     }
     if (!x && !room_make(h)) {
-        home_refuse(a->stream, false, "too many runners of its target have come");
+        home_refuse(a->stream, HOME_NOT_NOW, "too many runners of its target have come");
         return err_set(err, E_LIMIT, "more than %d runners have come", RUNNERS_MAX);
     }
-    if (!r || !run_find(h, &t->key)) /* room_make may have let it go */
+    if (!r || !home_run_find(h, &t->key)) /* room_make may have let it go */
         r = run_make(h, t);
     if (!x || !home_session_find(r, t->rank))
         x = session_make(r, t->rank);
@@ -355,7 +348,7 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
     stream_set(a->stream, &session_events, x);
     struct home_welcome w = a->welcome ? *a->welcome : (struct home_welcome){.node = ""};
     w.keeps = a->keep && x->keeps;
-    wire_tell(a->stream, HOME_WELCOME, 0, home_welcome, &w);
+    home_session_welcome(x, w);
     home_keep_begin(x, a->keep);
     save_send(x);
     tell(r);
@@ -371,7 +364,7 @@ void home_runs_renew(struct home_runs *h, const struct run_offer *offers, size_t
         if (!run_whole(r))
             continue;
         for (size_t i = 0; i < n && !o; i++)
-            o = same(&offers[i].key, &r->key) ? &offers[i] : NULL;
+            o = run_key_same(&offers[i].key, &r->key) ? &offers[i] : NULL;
         list_for_each (jt, &r->sessions) {
             const struct home_session *x = container_of(jt, struct home_session, link);
             struct shim_renew q = {.from_ms = x->stream ? lease_from(x) : 0};
@@ -388,7 +381,7 @@ void home_runs_renew(struct home_runs *h, const struct run_offer *offers, size_t
 
 bool home_runs_reach(const struct home_runs *h, const struct run_key *k)
 {
-    const struct home_run *r = k ? run_find(h, k) : NULL;
+    const struct home_run *r = k ? home_run_find(h, k) : NULL;
 
     if (k)
         return r && run_whole(r);
@@ -400,7 +393,7 @@ bool home_runs_reach(const struct home_runs *h, const struct run_key *k)
 
 unsigned home_runs_stop(struct home_runs *h, const struct run_key *k, int signo, uint64_t grace_ms)
 {
-    const struct home_run *r = run_find(h, k);
+    const struct home_run *r = home_run_find(h, k);
     const struct shim_stop q = {.signo = signo, .grace_ms = grace_ms};
     unsigned n = 0;
 
@@ -419,7 +412,7 @@ unsigned home_runs_stop(struct home_runs *h, const struct run_key *k, int signo,
 unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int64_t number,
                         uint64_t grace_ms)
 {
-    struct home_run *r = run_find(h, k);
+    struct home_run *r = home_run_find(h, k);
     unsigned n = 0;
 
     if (!r)
@@ -434,132 +427,6 @@ unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int64_t nu
         n += x->stream != NULL;
     }
     return n;
-}
-
-/* ---- what is known of a run ---- */
-bool home_reason_is_a_runners(const char *reason)
-{
-    const struct end_row *row = end_row(reason);
-
-    return row->fault != FAULT_HANSE || row->checkpoint != CHECKPOINT_KEPT;
-}
-
-static bool failed(const struct run_report *p)
-{
-    return p->step == RUN_STEP_ENDED && (p->exit_code || p->term_signal || *p->reason);
-}
-
-static void fill_end(struct observation *o, const struct run_report *p)
-{
-
-    o->exit_code = p->exit_code;
-    o->term_signal = p->term_signal;
-    if (home_reason_is_a_runners(p->reason))
-        str_copy(o->reason, sizeof o->reason, p->reason);
-    str_copy(o->message, sizeof o->message, p->message);
-}
-
-/* Whichever rank wrote the newest cut, or found it: each next one has gone on in all ranks. */
-static void fill_checkpoint(const struct home_run *r, struct observation *o)
-{
-    list_for_each (it, &r->sessions) {
-        const struct run_report *p = &container_of(it, struct home_session, link)->report;
-        if (p->cut.present && (!o->checkpoint.present || p->cut.step > o->checkpoint.step))
-            o->checkpoint = p->cut;
-    }
-}
-
-/* Of the newest request: saved once all ranks say so, failed with the first that has. */
-static void fill_save(const struct home_run *r, struct observation *o)
-{
-    const struct home_session *failed = NULL;
-    int64_t number = r->save_number, done = 0;
-
-    list_for_each (it, &r->sessions) {
-        const struct run_save *s = &container_of(it, struct home_session, link)->report.save;
-        number = s->number > number ? s->number : number; /* of before this member led */
-    }
-    o->save = (struct run_save){0};
-    if (!number)
-        return;
-    list_for_each (it, &r->sessions) {
-        const struct home_session *x = container_of(it, struct home_session, link);
-        const struct run_save *s = &x->report.save;
-        done += s->number == number && s->state == SAVE_DONE;
-        if (s->number == number && s->state == SAVE_FAILED && (!failed || x->rank < failed->rank))
-            failed = x;
-    }
-    o->save = (struct run_save){.present = true, .state = SAVE_ASKED, .number = number};
-    if (failed) {
-        o->save = failed->report.save;
-        o->save.from = 0;
-    } else if (done >= r->ranks) {
-        o->save.state = SAVE_DONE;
-    }
-}
-
-static void fill(const struct home_run *r, struct observation *o)
-{
-    const struct home_session *first = NULL; /* that failed */
-    int64_t grant = -1, told = 0, held = 0, begun = 0;
-
-    o->grant = 0;
-    o->lease_held = false;
-    fill_checkpoint(r, o);
-    fill_save(r, o);
-    list_for_each (it, &r->sessions) {
-        const struct home_session *x = container_of(it, struct home_session, link);
-        const struct run_report *p = &x->report;
-        told++;
-        held += p->lease_ms > 0;
-        begun += p->step > RUN_STEP_STARTING && !p->never_started;
-        if (grant < 0 || p->grant < grant)
-            grant = p->grant;
-        if (o->state != RUN_ENDED)
-            continue;
-        o->lease_lost |= p->lease_lost;
-        o->stopped |= p->stopped;
-        if (failed(p) && (!first || x->rank < first->rank))
-            first = x;
-    }
-    if (o->state == RUN_RUNNING && begun < r->ranks)
-        o->state = RUN_STARTING; /* its server sees the runners, who verify what it resumes from */
-    if (told == r->ranks && grant > 0)
-        o->grant = grant;
-    o->lease_held = held == r->ranks;
-    if (first)
-        fill_end(o, &first->report);
-}
-
-void home_runs_fill(struct home_runs *h, struct observation *o)
-{
-    struct home_run *r = run_find(h, &o->key);
-
-    if (!r && o->state == RUN_RUNNING)
-        o->state = RUN_STARTING; /* until a hub has taken them, runners start nothing */
-    if (!r)
-        return;
-    r->seen = *o;
-    r->has_seen = true;
-    fill(r, o);
-}
-
-bool home_runs_seen(struct home_runs *h, const struct run_key *k, struct observation *ret)
-{
-    const struct home_run *r = run_find(h, k);
-
-    if (!r || !r->has_seen)
-        return false;
-    *ret = r->seen;
-    ret->seen_ms = loop_now_ms(h->loop);
-    fill(r, ret);
-    return true;
-}
-
-void home_runs_unsee(struct home_runs *h)
-{
-    list_for_each (it, &h->all)
-        container_of(it, struct home_run, link)->has_seen = false;
 }
 
 /* ---- its life ---- */

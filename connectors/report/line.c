@@ -184,6 +184,22 @@ static bool is_signed(struct slice line, size_t n_signed, const char *name,
     return holds;
 }
 
+bool report_line_is_by(const char *token, const char *text, size_t n)
+{
+    char name[HOME_TOKEN_MAX], wanted[MAC_DIGITS + 1];
+    const char *mac_of = strrchr(token, '/');
+    size_t n_signed = 0;
+    struct slice line;
+
+    PRE(mac_of);
+    if (line_of(text, n, &line, NULL) < 0 || frame_read(line, name, &n_signed, NULL) < 0 ||
+        strlen(name) != (size_t)(mac_of - token) || memcmp(name, token, strlen(name)) != 0)
+        return false;
+    mac_print(token, (const char *)line.p, n_signed, wanted);
+    return CRYPTO_memcmp(wanted, (const char *)line.p + n_signed + sizeof MAC_PLACE - 1,
+                         MAC_DIGITS) == 0;
+}
+
 static int body_read(struct slice line, struct report_line *ret, struct err *err)
 {
     struct report_head *head = NULL;

@@ -1,5 +1,6 @@
-/* Where a runner leaves its report, and the writing of it. Must never hold up the end of a run for
- * long: a tool that hangs is ended. */
+/* Where a runner leaves its report, and the writing of it. Must never hold up the loop, which
+ * renews a lease (a folder may be shared, and hang): files are written on a thread. Nor the end of
+ * a run for long: a tool that hangs is ended, a thread that hangs is left alone. */
 #include "api/base/log.h"
 #include "connectors/report/report.h"
 #include "connectors/report/report_internal.h"
@@ -14,11 +15,24 @@
 #define TOOL "scontrol"
 #define TOOL_MS 10000 /* a controller that is away answers after nine seconds */
 
+/* What goes into a file. All of it is its own, for its thread may outlive the writer. */
+struct writing {
+    struct report_writer *of; /* NULL: it is gone */
+    struct loop *loop;
+    enum report_form form;
+    char *path, token[HOME_TOKEN_MAX];
+    struct buf text;
+    bool looks, left; /* looks: it says that nothing was started; left: what is there says more */
+    int rc;
+    struct err err;
+};
+
 struct report_writer {
     struct loop *loop;
     struct report_place place;
     char token[HOME_TOKEN_MAX];
     int64_t number, cut_number; /* of its lines; of the cut that the last one told */
+    struct writing *writing, *next; /* on its thread; the newest that waits for it */
     /* of REPORT_SLURM */
     char tool[REPORT_TOOL_MAX], job[32];
     struct process *process;
@@ -61,6 +75,16 @@ static void tool_over(struct report_writer *w)
     if (w->process)
         process_unref(w->process);
     w->process = NULL;
+}
+
+static void writing_free(struct writing *x)
+{
+    if (!x)
+        return;
+    OPENSSL_cleanse(x->token, sizeof x->token);
+    buf_fini(&x->text);
+    mem_free(x->path);
+    mem_free(x);
 }
 
 static void failed(const struct report_writer *w, const char *why)
@@ -129,6 +153,9 @@ struct report_writer *report_writer_destroy(struct report_writer *w)
     if (w->process)
         process_signal(w->process, SIGKILL);
     tool_over(w);
+    if (w->writing)
+        w->writing->of = NULL;
+    writing_free(w->next);
     OPENSSL_cleanse(w->token, sizeof w->token);
     mem_free(w);
     return NULL;
@@ -136,7 +163,7 @@ struct report_writer *report_writer_destroy(struct report_writer *w)
 
 bool report_writer_quiet(const struct report_writer *w)
 {
-    return !w || !w->process;
+    return !w || (!w->process && !w->writing);
 }
 
 static void tool_ended(struct process *p, int exit_code, int term_signal, void *arg)
@@ -174,39 +201,101 @@ static void slurm_put(struct report_writer *w, struct buf *line)
         timer_start(&w->patience, TOOL_MS);
 }
 
-static void plain_put(const struct report_writer *w, const struct run_report *r)
+/* ---- files ---- */
+static void writing_work(void *arg)
 {
-    struct err err;
-    AUTO_BUF text;
+    struct writing *x = arg;
+    char there[REPORT_LINE_MAX];
+    size_t n = 0;
+    int why;
 
-    buf_init(&text, WIRE_REPORT_MAX);
-    if (body_print_json(&schema_run_report, r, &text, &err) < 0) {
-        failed(w, err.text);
+    if (x->looks && report_there(x->path, there, &n) == 0 &&
+        report_line_is_by(x->token, there, n)) {
+        x->left = true;
         return;
     }
-    int why = report_plainly(w->place.path, text.p, text.n);
+    if (x->form == REPORT_FILE) {
+        x->rc = file_write(x->loop, x->path, x->text.p, x->text.n, 0644, &x->err);
+        return;
+    }
+    why = x->form == REPORT_PLAIN ? report_plainly(x->path, x->text.p, x->text.n)
+                                  : report_in_place(x->path, x->text.p, x->text.n);
     if (why)
-        failed(w, strerror(why));
+        x->rc = err_set(&x->err, E_IO, "%s", strerror(why));
+}
+
+static void writing_done(void *arg);
+
+static void writing_begin(struct report_writer *w)
+{
+    w->writing = w->next;
+    w->next = NULL;
+    if (w->writing)
+        loop_work(w->loop, writing_work, writing_done, w->writing);
+}
+
+static void writing_done(void *arg)
+{
+    struct writing *x = arg;
+    struct report_writer *w = x->of;
+
+    if (w && x->rc < 0)
+        failed(w, x->err.text);
+    if (w && x->left)
+        failed(w, "another process has left its report there, by the same token: it stays");
+    writing_free(x);
+    if (w)
+        writing_begin(w);
+}
+
+static struct writing *writing_make(struct report_writer *w, size_t max)
+{
+    struct writing *x = mem_new(struct writing);
+
+    x->of = w;
+    x->loop = w->loop;
+    x->form = w->place.form;
+    x->path = mem_strdup(w->place.path);
+    str_copy(x->token, sizeof x->token, w->token);
+    buf_init(&x->text, max);
+    return x;
+}
+
+/* What waits is left out for what is newer. */
+static void writing_add(struct report_writer *w, struct writing *x)
+{
+    writing_free(w->next);
+    w->next = x;
+    if (!w->writing)
+        writing_begin(w);
+}
+
+static void plain_put(struct report_writer *w, const struct run_report *r)
+{
+    struct writing *x = writing_make(w, WIRE_REPORT_MAX);
+    struct err err;
+
+    if (body_print_json(&schema_run_report, r, &x->text, &err) == 0) {
+        writing_add(w, x);
+        return;
+    }
+    failed(w, err.text);
+    writing_free(x);
 }
 
 static void line_put(struct report_writer *w, const struct run_report *r)
 {
     int64_t now = loop_wall_ms(w->loop);
-    struct err err;
-    AUTO_BUF line;
+    struct writing *x = writing_make(w, REPORT_LINE_MAX);
 
-    buf_init(&line, REPORT_LINE_MAX);
-    report_line_print(w->token, r, ++w->number, now > 0 ? now : 0, &line);
-    if (w->place.form == REPORT_SLURM) {
-        slurm_put(w, &line);
-    } else if (w->place.form == REPORT_FILE) {
-        if (file_write(w->loop, w->place.path, line.p, line.n, 0644, &err) < 0)
-            failed(w, err.text);
-    } else {
-        int why = report_in_place(w->place.path, line.p, line.n);
-        if (why)
-            failed(w, strerror(why));
+    x->looks = r->never_started && w->number == 0;
+    report_line_print(w->token, r, ++w->number, now > 0 ? now : 0, &x->text);
+    if (w->place.form != REPORT_SLURM) {
+        writing_add(w, x);
+        return;
     }
+    slurm_put(w, &x->text);
+    writing_free(x);
 }
 
 void report_writer_put(struct report_writer *w, const struct run_report *r)

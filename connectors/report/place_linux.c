@@ -53,6 +53,27 @@ int report_in_place(const char *path, const char *text, size_t n)
     return closed(fd, why);
 }
 
+int report_there(const char *path, char ret[REPORT_LINE_MAX], size_t *ret_n)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    struct stat st;
+    ssize_t n = 0;
+    int why = 0;
+
+    *ret_n = 0;
+    if (fd < 0)
+        return errno;
+    if (fstat(fd, &st) < 0)
+        why = errno;
+    else if (!S_ISREG(st.st_mode))
+        why = EINVAL;
+    if (!why && (n = read(fd, ret, REPORT_LINE_MAX)) < 0)
+        why = errno;
+    *ret_n = n > 0 ? (size_t)n : 0;
+    (void)close(fd);
+    return why;
+}
+
 int report_plainly(const char *path, const char *text, size_t n)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644);

@@ -75,6 +75,26 @@ int report_line_read(const char *text, size_t n, const struct run_key *key, int6
                      int64_t ranks, const struct home_keys *keys, struct report_line *ret,
                      struct err *err) MUST_CHECK;
 
+/* Did this very token sign the first line of that text? For a process that has no keys. */
+bool report_line_is_by(const char *token, const char *text, size_t n);
+
+/* ---- what the ranks of a run have left (left.c) ---- */
+struct report_reader {
+    const char *target;           /* of messages */
+    const struct home_keys *keys; /* NULL: nothing is believed */
+    bool checkpoints;             /* its runners call home: their newest checkpoint counts */
+};
+/* Adds to what the target says of a run (*o, also of which nothing but its key and state is known)
+ * what its runners have signed: how it ended and its newest checkpoint, and to those of `workers`
+ * that are there how they ended. texts: n of them by rank, as they were found; NULL or "": that
+ * rank has left none. That the run has ended is the target's word alone (o->state, o->proof); where
+ * it says so, and all ranks have signed that nothing was started, it becomes absent. What is
+ * refused is logged. What is added to `workers` is in the arena. E_UNKNOWN: target and runners
+ * contradict each other. */
+int report_left_take(const struct report_reader *from, const char *const *texts, uint32_t n,
+                     struct observation *o, struct run_workers *workers, struct arena *a,
+                     struct err *err) MUST_CHECK;
+
 /* ---- checkpoints, ahead of a start (stage.c) ---- */
 #define REPORT_STAGE_MAX 8192
 /* The line that `hanse run --stage` prints, with its newline. */
@@ -105,10 +125,12 @@ struct report_writer;
 int report_writer_create(struct loop *l, const struct report_place *p, const char *token,
                          struct report_writer **ret, struct err *err) MUST_CHECK;
 /* Writes what its form has of it: the end, and where it can be replaced each newer cut. What goes
- * wrong is logged. */
+ * wrong is logged. A first word that nothing was started leaves alone what another process with the
+ * same token has signed. */
 void report_writer_put(struct report_writer *w, const struct run_report *r);
 bool report_writer_quiet(const struct report_writer *w); /* NULL: true. Nothing is under way */
-/* Ends what is under way. Accepts NULL; returns NULL. */
+/* Ends what is under way; a thread that hangs is left alone, and its process should _exit. Accepts
+ * NULL; returns NULL. */
 struct report_writer *report_writer_destroy(struct report_writer *w);
 
 #endif

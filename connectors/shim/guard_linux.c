@@ -234,6 +234,18 @@ static void guard_run(const struct guard_spec *g, const char *will)
     _exit(end_for_the_shim(g, will, status));
 }
 
+/* To ourselves /proc is open, also where our memory is closed to others of our user. */
+static bool open_to_others(const char *path)
+{
+    int status = -1;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(access(path, R_OK | W_OK) != 0);
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+           WEXITSTATUS(status) == 0;
+}
+
 /* Without a folder the will is in our memory, and is written through /proc. Where that is closed to
  * the shim there is none: an end that it did not see is then lost with it. */
 static void will_place(const char *dir, char out[RUN_WILL_MAX])
@@ -244,7 +256,7 @@ static void will_place(const char *dir, char out[RUN_WILL_MAX])
     }
     int fd = memfd_create("hanse-will", MFD_CLOEXEC);
     (void)snprintf(out, RUN_WILL_MAX, "/proc/%lld/fd/%d", (long long)getpid(), fd);
-    if (fd < 0 || access(out, R_OK | W_OK) != 0)
+    if (fd < 0 || !open_to_others(out))
         out[0] = '\0';
 }
 
@@ -264,6 +276,7 @@ int guard_split(const struct guard_spec *g, char ret_will[RUN_WILL_MAX], struct 
 
     if (tree_adopt_orphans(NULL, err) < 0)
         return err ? err->code : E_INTERNAL;
+    (void)signal(SIGCHLD, SIG_DFL); /* inherited as ignored, it would have the kernel reap */
     will_place(g->dir, ret_will);
     if (g->held == RUN_NAMESPACE && !*ret_will)
         return err_set(err, E_INVALID,
@@ -272,7 +285,6 @@ int guard_split(const struct guard_spec *g, char ret_will[RUN_WILL_MAX], struct 
     share(g->lease_until_ms);
     if (!shared.deadline)
         return err_set(err, E_NOSPACE, "cannot start the guard: no memory");
-    (void)signal(SIGCHLD, SIG_DFL); /* inherited as ignored, it would have the kernel reap */
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, &before); /* none is lost before the handlers stand */
     pid_t pid = fork();

@@ -197,6 +197,7 @@ struct runner_os *runner_os_linux(void)
                                              .exit_reap = will_exit_reap,
                                              .will_begin = will_begin,
                                              .will_flag = will_flag,
+                                             .keeper_died = will_keeper_died,
                                              .deadline_tell = will_deadline_tell,
                                              .deadline_read = will_deadline_read,
                                              .last_words = will_last_words,

@@ -234,6 +234,7 @@ int namespace_run(const struct enter_spec *s, const char *const *argv)
         return 128 + SIGKILL;
     if (*s->will && !will_program(s->will, init))
         return refused(s->will, errno);
+    int will = will_open(s->will); /* the path may be of this /proc, and init mounts another one */
     if (!say(sock, WORD_GO) || hear(sock, -1) != WORD_READY)
         return refused("mounting /proc", EPERM);
     (void)sigfillset(&all);
@@ -252,8 +253,10 @@ int namespace_run(const struct enter_spec *s, const char *const *argv)
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     program_pid = 0;
-    if (say(sock, WORD_EXITED))
+    if (say(sock, WORD_EXITED)) { /* init is there: the program did not die with it */
+        will_flag_to(will, WILL_EXITED);
         (void)hear(sock, ACK_MS);
+    }
     as_the_program_ended(status);
     return 126;
 }

@@ -41,6 +41,16 @@ void run_report_exit(struct run_report *r, int exit_code, int term_signal)
         (void)snprintf(r->message, sizeof r->message, "exit status %d", exit_code);
 }
 
+void run_report_keeper_died(struct run_report *r)
+{
+    if (r->stopped || r->lease_lost || r->reason[0])
+        return;
+    str_copy(r->reason, sizeof r->reason, end_text(END_RUNNER_KILLED));
+    (void)snprintf(r->message, sizeof r->message,
+                   "its keeper or the first process of its namespace was killed, and the program "
+                   "with it");
+}
+
 /* Also when guard and agent die with us, or the machine does: the next agent finds it. */
 void run_report_exited(struct loop *l, const char *dir, const struct run_report *r)
 {

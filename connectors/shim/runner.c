@@ -259,6 +259,8 @@ static void runner_look(struct runner *r)
                        "it needed more than its %lld MiB of memory (spec.resources.memory)",
                        (long long)(r->cfg.memory_bytes >> 20));
     }
+    if (signo == SIGKILL && r->cfg.os->ops->keeper_died(r->cfg.os, r->cfg.will))
+        run_report_keeper_died(&r->report);
     run_report_exit(&r->report, code, signo);
     if (r->cfg.dir)
         run_report_exited(r->loop, r->cfg.dir, &r->report);

@@ -25,6 +25,7 @@
 /* Flags of a will. */
 #define WILL_STOPPED 'S'    /* the run had been asked to stop */
 #define WILL_LEASE_LOST 'L' /* its lease was over */
+#define WILL_EXITED 'E'     /* its keeper saw the program end, and its namespace lived */
 
 /* Ways to hold a tree together, weakest first; named as in Node.status.isolation.processes. */
 enum run_processes { RUN_SEARCHED, RUN_CGROUP, RUN_NAMESPACE, RUN_PROCESSES_NR };
@@ -91,6 +92,9 @@ struct runner_os_ops {
     /* The shim's will (will_linux.h): will_begin begins it anew, will_flag sets a flag. */
     int (*will_begin)(struct runner_os *os, const char *path, struct err *err);
     void (*will_flag)(struct runner_os *os, const char *path, char flag);
+    /* True when a program in a namespace has ended and its keeper has not said so: the keeper was
+     * killed, or the namespace's first process, and the program with it. */
+    bool (*keeper_died)(struct runner_os *os, const char *path);
     /* Tells the guard, and by the will the agent, the deadline of the program (CLOCK_BOOTTIME):
      * they enforce it when this process does not. until_ms 0: for ever, or nothing is left; lost:
      * the lease ends then. */

@@ -26,6 +26,8 @@ int run_report_write(struct loop *l, const char *path, const struct run_report *
 int run_report_parse(const void *p, size_t n, struct run_report *ret, struct err *err) MUST_CHECK;
 /* Fills in how the program ended; the message too, unless there is a reason already. */
 void run_report_exit(struct run_report *r, int exit_code, int term_signal);
+/* Its keeper or the first process of its namespace was killed, unless we have done that. */
+void run_report_keeper_died(struct run_report *r);
 /* Leaves beside end.json, in that folder, how the program ended whose tree may live. */
 void run_report_exited(struct loop *l, const char *dir, const struct run_report *r);
 void run_report_lease_lost(struct run_report *r);

@@ -103,6 +103,8 @@ static const char usage[] =
     "                         file:FILE, or slurm-comment (by scontrol)\n"
     "  --node NAME            where COMMAND is (HANSE_NODE), and --devices 0,1 (HANSE_GPUS), in\n"
     "                         place of what the hub says\n"
+    "  --installed FOLDER     of hanse-run install: brings --token-file, --home-ca and\n"
+    "                         --home-proxy-auth, and room for the runner's own files\n"
     "HANSE_HOME, HANSE_HOME_CA, HANSE_TOKEN_FILE, HANSE_HOME_WAIT, HANSE_HOME_PROXY,\n"
     "HANSE_HOME_PROXY_AUTH and HANSE_REPORT_FILE say the same; COMMAND does not see them.\n"
     "\n"

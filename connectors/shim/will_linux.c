@@ -62,11 +62,29 @@ bool will_program(const char *path, int64_t init)
     return put(path, s, (size_t)n, 0);
 }
 
+int will_open(const char *path)
+{
+    return *path ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+}
+
+void will_flag_to(int fd, char flag)
+{
+    off_t at = flag == WILL_STOPPED      ? WILL_FLAGS
+               : flag == WILL_LEASE_LOST ? WILL_FLAGS + 1
+                                         : WILL_FLAGS + 2;
+
+    if (fd >= 0)
+        (void)!pwrite(fd, &flag, 1, at);
+}
+
 void will_flag(struct runner_os *os, const char *path, char flag)
 {
+    int fd = will_open(path);
+
     (void)os;
-    if (*path)
-        (void)put(path, &flag, 1, flag == WILL_STOPPED ? WILL_FLAGS : WILL_FLAGS + 1);
+    will_flag_to(fd, flag);
+    if (fd >= 0)
+        (void)close(fd);
 }
 
 void will_deadline_tell(struct runner_os *os, const char *path, uint64_t until_ms, bool lost)
@@ -127,8 +145,17 @@ bool will_read(const char *path, struct will *ret)
         ret->pid = ret->init = 0;
     ret->stopped = s[WILL_FLAGS] == WILL_STOPPED;
     ret->lease_lost = s[WILL_FLAGS + 1] == WILL_LEASE_LOST;
+    ret->exited = s[WILL_FLAGS + 2] == WILL_EXITED;
     ret->until_ms = deadline_parse(s, (size_t)n);
     return true;
+}
+
+bool will_keeper_died(struct runner_os *os, const char *path)
+{
+    struct will w;
+
+    (void)os;
+    return will_read(path, &w) && w.init && !w.exited;
 }
 
 int64_t will_pid(struct runner_os *os, const char *dir)

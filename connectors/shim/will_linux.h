@@ -14,7 +14,7 @@ struct will {
     uint64_t start;
     int64_t init; /* first process of its PID namespace; 0: it has none */
     uint64_t init_start;
-    bool stopped, lease_lost;
+    bool stopped, lease_lost, exited;
     uint64_t until_ms; /* deadline, CLOCK_BOOTTIME; 0: none, or not known */
 };
 int will_begin(struct runner_os *os, const char *path, struct err *err) MUST_CHECK;
@@ -22,6 +22,11 @@ int will_begin(struct runner_os *os, const char *path, struct err *err) MUST_CHE
  * pid and start time, and those of the namespace's init (0: none). */
 bool will_program(const char *path, int64_t init);
 void will_flag(struct runner_os *os, const char *path, char flag);
+/* The same in two steps, for who has another /proc in between, by which the path is another file.
+ * -1: there is no will; that may be flagged, too. */
+int will_open(const char *path);
+void will_flag_to(int fd, char flag);
+bool will_keeper_died(struct runner_os *os, const char *path);
 /* Tells the guard first (guard_linux.c). */
 void will_deadline_tell(struct runner_os *os, const char *path, uint64_t until_ms, bool lost);
 uint64_t will_deadline_read(struct runner_os *os, const char *dir);

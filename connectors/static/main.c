@@ -4,6 +4,7 @@
 #include "api/base/loop/loop.h"
 #include "connectors/checkpoint/checkpoint.h"
 #include "connectors/shim/shim.h"
+#include "connectors/static/install.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,8 @@ int main(int argc, char **argv)
     process_stdio_keep();
     if (strcmp(word, "checkpoint") == 0)
         return checkpoint_main(argc - 1, argv + 1);
+    if (strcmp(word, "install") == 0)
+        return install_main(argc - 1, argv + 1);
     if (strcmp(word, "version") == 0 || strcmp(word, "--version") == 0)
         return printf("hanse-run %s (static)\n", HANSE_VERSION) < 0;
     if (strcmp(word, "run") == 0) /* as the shim calls itself, and an agent calls it */

@@ -10,7 +10,8 @@
 #define CHOKED ((size_t)1 << 30)    /* pending, as callers see it, while no input is wanted */
 #define OVER_MAX ((size_t)32 << 20) /* of one session, on its way when it was told to pause */
 
-struct exec_session {
+struct asked {
+    struct exec_session base; /* first */
     struct list link;
     struct asked_streams *of;
     uint64_t id;
@@ -29,17 +30,17 @@ void asked_init(struct asked_streams *v, struct loop *l, const char *who, size_t
     list_init(&v->all);
 }
 
-static struct exec_session *by_id(const struct asked_streams *v, uint64_t id)
+static struct asked *by_id(const struct asked_streams *v, uint64_t id)
 {
     list_for_each (it, &v->all) {
-        struct exec_session *s = container_of(it, struct exec_session, link);
+        struct asked *s = container_of(it, struct asked, link);
         if (s->id == id)
             return s;
     }
     return NULL;
 }
 
-static void session_free(struct exec_session *s)
+static void session_free(struct asked *s)
 {
     timer_stop(&s->tick);
     timer_stop(&s->open);
@@ -49,7 +50,7 @@ static void session_free(struct exec_session *s)
     mem_free(s);
 }
 
-static void session_end(struct exec_session *s, int exit_code, const struct err *why)
+static void session_end(struct asked *s, int exit_code, const struct err *why)
 {
     const struct log_sink sink = s->sink;
 
@@ -57,23 +58,30 @@ static void session_end(struct exec_session *s, int exit_code, const struct err 
     sink.end(exit_code, why, sink.arg);
 }
 
-void asked_close(struct exec_session *s)
+static struct asked *asked_of(const struct exec_session *s)
 {
+    return (struct asked *)(uintptr_t)container_of(s, struct asked, base);
+}
+
+void asked_close(struct exec_session *base)
+{
+    struct asked *s = asked_of(base);
+
     if (s->of->to)
         frame_send(s->of->to, SF_CLOSE, 0, s->id, NULL, 0);
     session_free(s);
 }
 
 /* The other side hears that it is not wanted any more. */
-static void session_cut(struct exec_session *s, const struct err *why)
+static void session_cut(struct asked *s, const struct err *why)
 {
     const struct log_sink sink = s->sink;
 
-    asked_close(s);
+    asked_close(&s->base);
     sink.end(1, why, sink.arg);
 }
 
-static void session_opened(struct exec_session *s)
+static void session_opened(struct asked *s)
 {
     if (s->opened)
         return;
@@ -85,7 +93,7 @@ static void session_opened(struct exec_session *s)
 
 static void session_open_by(void *arg)
 {
-    struct exec_session *s = arg;
+    struct asked *s = arg;
     struct err err;
 
     if (!s->of->opens) {
@@ -98,7 +106,7 @@ static void session_open_by(void *arg)
 
 static void session_room(void *arg)
 {
-    struct exec_session *s = arg;
+    struct asked *s = arg;
 
     if (s->sink.full(s->sink.arg)) {
         timer_start(&s->tick, ROOM_POLL_MS);
@@ -111,7 +119,7 @@ static void session_room(void *arg)
 }
 
 /* ---- what the other side says ---- */
-static void data_came(struct asked_streams *v, struct exec_session *s, const struct frame *f)
+static void data_came(struct asked_streams *v, struct asked *s, const struct frame *f)
 {
     struct err err;
     uint64_t id = s->id;
@@ -136,7 +144,7 @@ static void data_came(struct asked_streams *v, struct exec_session *s, const str
     timer_start(&s->tick, ROOM_POLL_MS);
 }
 
-static void end_came(struct exec_session *s, const struct frame *f)
+static void end_came(struct asked *s, const struct frame *f)
 {
     struct wire_end *end = NULL;
     struct err err = {0};
@@ -152,7 +160,7 @@ static void end_came(struct exec_session *s, const struct frame *f)
     session_end(s, code, err.code ? &err : NULL);
 }
 
-static void at_came(struct exec_session *s, const struct frame *f)
+static void at_came(struct asked *s, const struct frame *f)
 {
     struct wire_at *at = NULL;
     AUTO_ARENA m = arena_create(0);
@@ -171,7 +179,7 @@ bool asked_is_frame(uint8_t type)
 
 void asked_frame(struct asked_streams *v, const struct frame *f)
 {
-    struct exec_session *s = by_id(v, f->id);
+    struct asked *s = by_id(v, f->id);
 
     if (s && (f->type == SF_OPENED || f->type == SF_DATA)) {
         session_opened(s);
@@ -202,7 +210,7 @@ void asked_lost(struct asked_streams *v, const char *why)
     while (!list_empty(&v->all)) {
         (void)err_set(&err, E_CONNECT, "the session with %s ended%s%.200s", v->who,
                       *why ? ": " : "", why);
-        session_end(container_of(v->all.next, struct exec_session, link), 1, &err);
+        session_end(container_of(v->all.next, struct asked, link), 1, &err);
     }
 }
 
@@ -211,6 +219,10 @@ static int asked_open(struct asked_streams *v, enum stream_frame type, uint64_t 
                       struct wire_open *q, uint64_t deadline_ms, const struct log_sink *sink,
                       struct exec_session **ret, struct err *err)
 {
+    static const struct exec_session_ops ops = {.input = asked_input,
+                                                .pending = asked_pending,
+                                                .resize = asked_resize,
+                                                .close = asked_close};
     uint64_t now_ms = loop_now_ms(v->loop);
 
     PRE(v->to);
@@ -223,9 +235,9 @@ static int asked_open(struct asked_streams *v, enum stream_frame type, uint64_t 
     int rc = wire_send(v->to, (int)type, id, wire_open, q, err);
     if (rc < 0)
         return rc;
-    struct exec_session *s = mem_new(struct exec_session);
-    *s = (struct exec_session){
-        .of = v, .id = id, .sink = *sink, .forward = type == SF_FORWARD};
+    struct asked *s = mem_new(struct asked);
+    *s = (struct asked){
+        .base = {&ops}, .of = v, .id = id, .sink = *sink, .forward = type == SF_FORWARD};
     timer_init(&s->tick, v->loop, session_room, s);
     timer_init(&s->open, v->loop, session_open_by, s);
     if (!q->opens)
@@ -234,7 +246,7 @@ static int asked_open(struct asked_streams *v, enum stream_frame type, uint64_t 
         timer_start(&s->open, deadline_ms > now_ms ? deadline_ms - now_ms : 0);
     list_push(&v->all, &s->link);
     v->n++;
-    *ret = s;
+    *ret = &s->base;
     return 0;
 }
 
@@ -269,8 +281,10 @@ int asked_keep(struct asked_streams *v, uint64_t id, const struct run_key *k, in
     return asked_open(v, SF_KEEP, id, &q, 0, sink, ret, err);
 }
 
-void asked_go(struct exec_session *s)
+void asked_go(struct exec_session *base)
 {
+    const struct asked *s = asked_of(base);
+
     if (s->of->to)
         frame_send(s->of->to, SF_PAUSE, 0, s->id, NULL, 0);
 }
@@ -310,16 +324,18 @@ int asked_forward(struct asked_streams *v, uint64_t id, const struct run_key *k,
     return asked_open(v, SF_FORWARD, id, &q, rq->deadline_ms, sink, ret, err);
 }
 
-void asked_resize(struct exec_session *s, const struct exec_size *size)
+void asked_resize(struct exec_session *base, const struct exec_size *size)
 {
+    const struct asked *s = asked_of(base);
     const struct wire_size q = {.rows = sized(size->rows), .columns = sized(size->columns)};
 
     if (s->of->to)
         wire_tell(s->of->to, SF_SIZE, s->id, wire_size, &q);
 }
 
-void asked_input(struct exec_session *s, const void *p, size_t n, bool eof)
+void asked_input(struct exec_session *base, const void *p, size_t n, bool eof)
 {
+    const struct asked *s = asked_of(base);
     const char *b = p;
 
     for (; s->of->to && n > INPUT_PIECE; b += INPUT_PIECE, n -= INPUT_PIECE)
@@ -328,8 +344,9 @@ void asked_input(struct exec_session *s, const void *p, size_t n, bool eof)
         frame_send(s->of->to, SF_INPUT, eof ? 1 : 0, s->id, b, n);
 }
 
-size_t asked_pending(const struct exec_session *s)
+size_t asked_pending(const struct exec_session *base)
 {
+    const struct asked *s = asked_of(base);
     size_t n = s->of->to ? stream_pending(s->of->to) : 0;
 
     return s->choked || n > s->of->input_max ? n + CHOKED : n;

@@ -2,6 +2,7 @@
  * back over a unix socket, and carries its bytes. It ends its command when that socket does. Nobody
  * but the very process that was started for a stream may speak for it: beside a runner its program
  * runs as the same user, and can dial, too. */
+#include "api/base/limits.h"
 #include "connectors/shim/shim.h"
 #include "connectors/streams/streams_internal.h"
 
@@ -13,7 +14,7 @@
 #define INPUT_MAX (1u << 20) /* that waits for the helper, before the hub is told to keep it */
 #define INPUT_PIECE 16384
 #define CALLER_MS 5000  /* for who has dialed to say for which stream */
-#define ARGS_MAX 256
+#define ARGS_MAX (LIMIT_URL_PARAMS_MAX + 32) /* a command of exec, and our own options */
 #define HELPER_LAST_MS 200 /* for what a helper that ended has said to be read */
 
 static const struct stream_events nobody = {0};

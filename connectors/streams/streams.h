@@ -13,6 +13,17 @@
 
 #define STREAMS_MAX 64 /* of one agent, or of one runner that calls home */
 
+/* What each session of connector_ops begins with, of a driver that has several kinds of them. */
+struct exec_session_ops {
+    void (*input)(struct exec_session *s, const void *p, size_t n, bool eof);
+    size_t (*pending)(const struct exec_session *s);
+    void (*resize)(struct exec_session *s, const struct exec_size *size);
+    void (*close)(struct exec_session *s);
+};
+struct exec_session {
+    const struct exec_session_ops *ops;
+};
+
 /* ---- the hub's side (asked.c): streams of one session ---- */
 struct asked_streams { /* embedded by its owner, who sets these */
     struct loop *loop;

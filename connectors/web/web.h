@@ -66,6 +66,9 @@ struct web_answer { /* borrowed for the call of done() */
 };
 /* Returns the first header of that name, in any case of letters, or "". */
 const char *web_header_get(const struct web_answer *a, const char *name);
+/* When the answer was made, by its server's clock: UTC ms of Date (RFC 9110, 6.6.1), which counts
+ * whole seconds; 0: it does not say. */
+int64_t web_answer_date_ms(const struct web_answer *a);
 
 struct web_ask { /* all of it is copied */
     const char *method;
@@ -74,6 +77,7 @@ struct web_ask { /* all of it is copied */
     size_t n_headers;
     struct slice body;
     bool idempotent;
+    bool ahead;          /* it waits ahead of those that wait already; there is room for it */
     bool answers_final;  /* sent again only when there is no answer: 429 and 5xx are answers, too */
     size_t answer_max;   /* bytes of the answer's body; more end it as unknown */
     uint64_t attempt_ms; /* an attempt may take this long; 0: until the deadline */

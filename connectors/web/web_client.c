@@ -54,17 +54,23 @@ static void on_half_open(void *arg)
     web_client_pump(arg);
 }
 
+void web_client_heard(struct web_client *c)
+{
+    c->failed = 0;
+    if (c->open_until_ms)
+        breaker_told(c, false);
+    c->open_until_ms = c->open_ms = 0;
+    timer_stop(&c->half_open);
+    timer_start(&c->pump, 0);
+}
+
 void web_client_counted(struct web_client *c, bool good)
 {
     INV(c->in_flight > 0);
     c->in_flight--;
     timer_start(&c->pump, 0);
     if (good) {
-        c->failed = 0;
-        if (c->open_until_ms)
-            breaker_told(c, false);
-        c->open_until_ms = c->open_ms = 0;
-        timer_stop(&c->half_open);
+        web_client_heard(c);
         return;
     }
     c->failed++;

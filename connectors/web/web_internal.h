@@ -68,6 +68,7 @@ void web_request_free(struct web_request *r);
 /* web_client.c */
 void web_client_pump(struct web_client *c);
 void web_client_counted(struct web_client *c, bool good); /* an attempt is over */
+void web_client_heard(struct web_client *c); /* it answers: the breaker is closed */
 void web_client_enqueue(struct web_client *c, struct web_request *r, bool first);
 /* ms until the breaker lets a request through; 0: it does */
 uint64_t web_client_shut_ms(const struct web_client *c);

@@ -167,6 +167,9 @@ static void on_status(struct web_exchange *x, int status)
     r->got_bytes = 0;
     r->answered = arena_destroy(r->answered);
     r->answered = arena_create(0);
+    /* What is taken as it comes may last for hours; others need not wait for its end. */
+    if (r->ask.data && status >= 200 && status <= 299)
+        web_client_heard(r->client);
 }
 
 static bool on_header(struct web_exchange *x, const char *name, const char *value)
@@ -325,8 +328,8 @@ struct web_request *web_ask(struct web_client *c, const struct web_ask *ask)
     buf_init(&r->body, ask->answer_max);
     timer_start(&r->deadline, ask->deadline_ms > now ? ask->deadline_ms - now : 0);
     unsigned room = c->config.in_flight > c->in_flight ? c->config.in_flight - c->in_flight : 0;
-    bool full = c->n_queued >= c->config.queue_max + room;
-    web_client_enqueue(c, r, false);
+    bool full = !ask->ahead && c->n_queued >= c->config.queue_max + room;
+    web_client_enqueue(c, r, ask->ahead);
     if (ask->body.n > WEB_REQUEST_BODY_MAX)
         web_request_end(r, OUT_REJECTED, E_TOOLARGE, "the request is larger than 16 MiB");
     else if (full)
@@ -351,6 +354,11 @@ void web_pause(struct web_request *r, bool paused)
 
     if (r->state == WEB_SENDING)
         c->transport->ops->pause(c->transport, &r->x, paused);
+}
+
+int64_t web_answer_date_ms(const struct web_answer *a)
+{
+    return web_date_ms(web_header_get(a, "Date"));
 }
 
 const char *web_header_get(const struct web_answer *a, const char *name)

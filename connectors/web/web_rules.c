@@ -25,24 +25,28 @@ uint64_t web_backoff_ms(unsigned attempts, uint64_t random)
     return most / 2 + random % (most / 2 + 1);
 }
 
+int64_t web_date_ms(const char *date)
+{
+    struct tm t = {0};
+    const char *end = strptime(date, "%a, %d %b %Y %H:%M:%S GMT", &t);
+
+    return end && !*end && t.tm_year >= 70 ? (int64_t)timegm(&t) * 1000 : 0;
+}
+
 uint64_t web_retry_after_ms(const char *said, const char *date, uint64_t wall_ms)
 {
     char *end;
     unsigned long s = strtoul(said, &end, 10);
-    struct tm then = {0}, now = {0};
+    int64_t then = web_date_ms(said), now = web_date_ms(date);
 
     if (!*said)
         return 0;
     if (*said >= '0' && *said <= '9' && !*end)
         return s < RETRY_AFTER_MAX_MS / 1000 ? s * 1000 : RETRY_AFTER_MAX_MS;
-    if (!strptime(said, "%a, %d %b %Y %H:%M:%S GMT", &then))
+    int64_t wait = then - (now ? now : (int64_t)(wall_ms / 1000 * 1000));
+    if (!then || wait <= 0)
         return 0;
-    time_t from =
-        strptime(date, "%a, %d %b %Y %H:%M:%S GMT", &now) ? timegm(&now) : (time_t)(wall_ms / 1000);
-    time_t wait = timegm(&then) - from;
-    if (wait <= 0)
-        return 0;
-    return wait < RETRY_AFTER_MAX_MS / 1000 ? (uint64_t)wait * 1000 : RETRY_AFTER_MAX_MS;
+    return wait < RETRY_AFTER_MAX_MS ? (uint64_t)wait : RETRY_AFTER_MAX_MS;
 }
 
 void web_redact_texts(const char *const *secrets, size_t n_secrets, char *text)

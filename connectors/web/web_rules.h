@@ -16,6 +16,8 @@ bool web_status_passes(int status);
 /* How long to wait after that many attempts (from 1): twice as long each time up to 10 s, and of
  * that at least half, by chance. */
 uint64_t web_backoff_ms(unsigned attempts, uint64_t random);
+/* UTC ms of a date of HTTP; 0: it is none. */
+int64_t web_date_ms(const char *date);
 /* What Retry-After says (RFC 9110, 10.2.3): seconds, or a date, which is compared with the Date
  * that came with it, else with wall_ms (UTC). 0: nothing; at most an hour. Both may be "". */
 uint64_t web_retry_after_ms(const char *said, const char *date, uint64_t wall_ms);

@@ -48,6 +48,27 @@ int run_key_parse(const char *s, struct run_key *ret, struct err *err)
     return 0;
 }
 
+bool run_key_same(const struct run_key *a, const struct run_key *b)
+{
+    return run_key_compare(a, b) == 0;
+}
+
+bool run_key_same_workload(const struct run_key *a, const struct run_key *b)
+{
+    return strcmp(a->uid, b->uid) == 0;
+}
+
+int run_key_compare(const struct run_key *a, const struct run_key *b)
+{
+    int uid = strcmp(a->uid, b->uid);
+
+    if (uid)
+        return uid;
+    if (a->epoch != b->epoch)
+        return a->epoch < b->epoch ? -1 : 1;
+    return a->try_ < b->try_ ? -1 : a->try_ > b->try_;
+}
+
 static bool key_present(const void *k)
 {
     return *((const struct run_key *)k)->uid != '\0';

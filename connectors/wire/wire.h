@@ -21,6 +21,11 @@ _Static_assert(RUN_KEY_MAX >= sizeof((struct run_key *)0)->uid + 2 * sizeof ".-9
                "the longest key fits");
 void run_key_print(const struct run_key *k, char out[RUN_KEY_MAX]); /* "UID.EPOCH.TRY" */
 int run_key_parse(const char *s, struct run_key *ret, struct err *err) MUST_CHECK;
+bool run_key_same(const struct run_key *a, const struct run_key *b);
+/* Of the same workload, whatever their epochs and tries. */
+bool run_key_same_workload(const struct run_key *a, const struct run_key *b);
+/* Below, at or above 0, by uid, epoch and try. */
+int run_key_compare(const struct run_key *a, const struct run_key *b);
 
 /* RUN_ABSENT, proved: nothing was ever started under this key, nor will be (the target refuses it
  * from now on). RUN_PENDING: accepted, and the target has given it nothing yet: it waits in the
@@ -163,6 +168,7 @@ void wire_tell_body(struct stream *s, int type, uint64_t id, const struct schema
           sizeof((struct run_checkpoint_report *)0)->digest +                                      \
           sizeof((struct run_checkpoint_report *)0)->path))
 #define WIRE_REPORT_MAX 16384
+#define HOME_ADDRESSES_MAX 16 /* members that a runner which calls home knows */
 #define WIRE_BOOK_PAGE 256 /* promises on a page, plus the rest of the page's last bucket */
 #define WIRE_LISTED_MAX (96 + RUN_KEY_MAX)
 #define WIRE_WORKER_MAX 512   /* a worker of an order: rank, node, devices */

@@ -4,6 +4,7 @@
 #include "controlplane/leader/brain.h"
 
 #include "api/base/log.h"
+#include "controlplane/leader/adopt/adopt.h"
 #include "controlplane/leader/doubt/back.h"
 #include "controlplane/leader/doubt/cold.h"
 #include "controlplane/leader/drive/driver.h"
@@ -27,6 +28,7 @@
 #include "controlplane/leader/recover/strangers.h"
 #include "controlplane/leader/save/save.h"
 #include "controlplane/leader/site/sites.h"
+#include "controlplane/leader/use/use.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -62,6 +64,8 @@ struct whole {
     struct strangers strangers;
     struct saves saves;
     struct machines machines;
+    struct adopts adopts;
+    struct uses uses;
 };
 
 static struct whole *whole_of(struct brain *b)
@@ -102,6 +106,12 @@ static void saves_change(struct brain *b, const struct change *c)
         save_change(b, c->before, c->after);
 }
 
+static void uses_change(struct brain *b, const struct change *c)
+{
+    if (c->kind == KIND_WORKLOAD)
+        use_change(b, c->before, c->after);
+}
+
 static void movers_change(struct brain *b, const struct change *c)
 {
     if (c->kind == KIND_MIGRATION)
@@ -127,6 +137,7 @@ static const struct part parts[] = {
      .change = sites_change,
      .drop = sites_drop,
      .fini = runners_fini},
+    {.name = "adopts", .drop = adopt_drop},
     {.name = "drivers",
      .init = drivers_init,
      .reset = drivers_reset,
@@ -140,6 +151,12 @@ static const struct part parts[] = {
      .observed = save_observed,
      .tick = saves_tick,
      .drop = saves_drop},
+    {.name = "uses",
+     .init = uses_init,
+     .reset = uses_reset,
+     .change = uses_change,
+     .used = use_told,
+     .drop = uses_drop},
     {.name = "movers",
      .init = movers_init,
      .reset = movers_reset,
@@ -224,7 +241,9 @@ struct brain *brain_create(const struct brain_config *cfg)
                         .cold = &w->cold,
                         .strangers = &w->strangers,
                         .saves = &w->saves,
-                        .machines = &w->machines};
+                        .machines = &w->machines,
+                        .adopts = &w->adopts,
+                        .uses = &w->uses};
     if (!b->cfg.cycle_ms)
         b->cfg.cycle_ms = 500;
     if (!b->cfg.redial_ms)
@@ -526,4 +545,5 @@ void brain_metrics(struct brain *b, struct buf *out)
     for_each_site (t, b) {
         buf_printf(out, "hanse_target_reachable{target=\"%s\"} %d\n", t->name, t->reachable);
     }
+    uses_metrics(b, out);
 }

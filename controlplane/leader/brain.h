@@ -64,6 +64,20 @@ void brain_exec_input(struct brain_session *s, const void *p, size_t n, bool eof
 /* bytes of input that the agent has not taken yet */
 size_t brain_exec_pending(const struct brain_session *s);
 void brain_exec_close(struct brain_session *s);
+/* What the target of a workload shows of its run, as JSON (api/server/README.md, operation pods);
+ * json is borrowed. */
+void brain_pods(struct brain *b, const char *ns, const char *workload,
+                void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
+/* What this cluster would have done with what others run on a target, as JSON (operation
+ * adopt.shadow). Nothing is written and nothing is ordered. */
+#define ADOPT_ROWS_MAX 2000
+struct adopt_ask { /* borrowed for the call */
+    const char *target;
+    const char *ns; /* of the target; "": all */
+    size_t limit;   /* rows at most, up to ADOPT_ROWS_MAX */
+};
+void brain_adopt_shadow(struct brain *b, const struct adopt_ask *ask,
+                        void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
 /* Appends a JSON object for `hanse status`: targets with last contact, reach and calls in flight;
  * drivers; figures of the scheduler. */
 void brain_status(struct brain *b, struct buf *out);

@@ -32,7 +32,7 @@ struct control {            /* the parts of the server; server.c owns it */
     /* TLS configuration for a connection to another member; NULL in the simulator. */
     struct tls_config *(*tls_member)(void *arg, uint64_t id);
     void *tls_arg;
-    struct list relayed; /* streams that other members relay (relay.c) */
+    struct list relayed; /* streams that other members relay (relay/) */
     void (*relays_closed)(void *arg);
     void *relays_closed_arg;
 };
@@ -71,7 +71,7 @@ void token_operate(struct control *c, const struct api_identity *who, const stru
 bool recovery_operate(struct control *c, const struct api_identity *who, const char *op,
                       const struct cJSON *in,
                       void (*cb)(void *arg, const char *json, const struct err *err), void *arg);
-/* relay.c: logs and exec, here or through the leader. */
+/* relay/: logs and exec, here or through the leader. */
 int relay_exec(struct backend *b, const struct api_exec *e, const struct api_stream_sink *sink,
                struct api_exec_session **ret, struct err *err) MUST_CHECK;
 void relay_exec_resize(struct api_exec_session *s, int64_t rows, int64_t columns);

@@ -282,6 +282,26 @@ static bool says_shared(const struct object *o)
     return c && c->layout == LAYOUT_SHARED;
 }
 
+/* Members of an older version would take it that its runners claim. */
+static bool says_manifest(const struct object *o)
+{
+    const struct workload_spec *s =
+        o && o->kind->id == KIND_WORKLOAD ? object_as(o, workload)->spec : NULL;
+
+    return s && s->run && s->run->manifest.n;
+}
+
+/* They would not know who says that a node is sick, and would not keep namespaces. */
+static bool says_more_of_pods(const struct object *target)
+{
+    const struct target_kubernetes *k = object_as(target, target)->spec->kubernetes;
+    bool more = k && k->diagnostics;
+
+    for (uint32_t i = 0; k && i < k->n_namespaces; i++)
+        more = more || k->namespaces[i].managed || k->namespaces[i].network;
+    return more;
+}
+
 /* A member of an older version would stop at a kind that it does not know, and pass over a grace, a
  * propagation, a layout or devices by count. */
 static bool newer(const struct api_write *w, const struct root *r)
@@ -301,6 +321,11 @@ static bool newer(const struct api_write *w, const struct root *r)
         if (w->ops[i].object && w->ops[i].kind->id == KIND_TARGET &&
             object_as(w->ops[i].object, target)->spec->logs)
             kind = FEATURE_CLOSES;
+        if (w->ops[i].object && w->ops[i].kind->id == KIND_TARGET &&
+            object_as(w->ops[i].object, target)->spec->type == TARGET_KUBERNETES)
+            kind = says_more_of_pods(w->ops[i].object) ? FEATURE_TELLS : FEATURE_PODS;
+        if (says_manifest(w->ops[i].object))
+            kind = FEATURE_TELLS;
         if (w->ops[i].object && w->ops[i].kind->id == KIND_NODE &&
             object_as(w->ops[i].object, node)->spec &&
             object_as(w->ops[i].object, node)->spec->n_counted)
@@ -317,8 +342,10 @@ static void newer_told(void *arg)
 
     (void)err_set(&e, E_UNAVAIL,
                   "a member of an older version does not know this kind, gracePeriodSeconds, "
-                  "propagationPolicy or checkpoint.layout: it is done once every member runs this "
-                  "version. Go on with the upgrade, and ask again");
+                  "propagationPolicy, checkpoint.layout, run.manifest, of a Target type callout or "
+                  "kubernetes, agents, logs, kubernetes.diagnostics or managed namespaces, or a "
+                  "Node's counted: it is done once every member runs this version. Go on with the "
+                  "upgrade, and ask again");
     written(arg, NULL, &e);
 }
 

@@ -177,6 +177,9 @@ static void put_sum(cJSON *j, const struct ledger_sum *s)
     put_hours(j, "wasted", s->lost);
     (void)cJSON_AddNumberToObject(j, "wastedCost", s->money_lost);
     put_hours(j, "unpriced", s->unpriced);
+    put_hours(j, "measured", s->measured);
+    put_hours(j, "heldIdle", s->idle);
+    (void)cJSON_AddNumberToObject(j, "heldIdleCost", s->money_idle);
     put_amount(j, "milliGpuMs", s->amount);
 }
 

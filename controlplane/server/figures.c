@@ -335,6 +335,50 @@ static void *quota_shown(const struct root *r, int64_t now_ms, const struct obje
     return q;
 }
 
+/* "35s", "12m", "3h", "5d": as ages are printed. */
+static const char *span(struct arena *a, int64_t ms)
+{
+    int64_t s = ms > 0 ? ms / 1000 : 0;
+
+    return s < 120       ? arena_printf(a, "%llds", (long long)s)
+           : s < 7200    ? arena_printf(a, "%lldm", (long long)(s / 60))
+           : s < 172800 ? arena_printf(a, "%lldh", (long long)(s / 3600))
+                         : arena_printf(a, "%lldd", (long long)(s / 86400));
+}
+
+/* Of what runs on GPUs: what is not measured says so, and never 0%. */
+static bool workload_measures(const struct object *o)
+{
+    const struct workload_status *s =
+        o->kind->id == KIND_WORKLOAD ? object_as(o, workload)->status : NULL;
+
+    return s && s->phase == PHASE_RUNNING && s->placement && s->placement->gpus > 0;
+}
+
+static void *workload_shown(int64_t now_ms, const struct object *o, struct arena *a)
+{
+    struct workload *w = object_edit_as(o, workload, a);
+    const struct gpu_use *u = w->status->gpuUse;
+    int64_t held = w->status->placement->gpus;
+    const char *text;
+
+    if (!u) {
+        w->status->gpuUtilisation = "not measured";
+        return w;
+    }
+    if (u->idle && u->idle == u->measured)
+        text = arena_printf(a, "0%% for %s", span(a, now_ms - u->idleSince));
+    else if (u->idle)
+        text = arena_printf(a, "%lld%%, %g of %g idle", (long long)u->percent,
+                            (double)u->idle / 1000, (double)u->measured / 1000);
+    else
+        text = arena_printf(a, "%lld%%", (long long)u->percent);
+    if (u->measured < held)
+        text = arena_printf(a, "%s, %g not measured", text, (double)(held - u->measured) / 1000);
+    w->status->gpuUtilisation = text;
+    return w;
+}
+
 /* Told where the kind has conditions: what its author wrote and nobody acts upon. */
 static void unenforced(const struct object *o, const char *why, struct condition **list,
                        uint32_t *n, struct arena *a)
@@ -383,13 +427,14 @@ struct object *figures_shown(struct figures **f, const struct root *r, int64_t n
     bool unkept = promises_unkept(o, why, sizeof why);
 
     if (!unkept && o->kind->id != KIND_QUEUE && o->kind->id != KIND_TARGET &&
-        o->kind->id != KIND_NODE && o->kind->id != KIND_RESOURCE_QUOTA)
+        o->kind->id != KIND_NODE && o->kind->id != KIND_RESOURCE_QUOTA && !workload_measures(o))
         return NULL;
     a = arena_create(0);
     body = o->kind->id == KIND_QUEUE            ? queue_shown(f, r, now_ms / 60000, o, a)
            : o->kind->id == KIND_TARGET         ? target_shown(r, now_ms, o, a)
            : o->kind->id == KIND_NODE           ? node_shown(r, o, a)
            : o->kind->id == KIND_RESOURCE_QUOTA ? quota_shown(r, now_ms, o, a)
+           : workload_measures(o)               ? workload_shown(now_ms, o, a)
                                                 : object_edit(o, a);
     if (!body)
         return NULL;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define OPERATE_DEADLINE_MS 15000
+#define ADOPT_ROWS 500 /* of a report, unless told otherwise */
 
 typedef void (*operate_cb)(void *arg, const char *json, const struct err *err);
 
@@ -237,6 +238,33 @@ static void op_history(struct operation *o, const struct api_identity *who, cons
     history_operate(o->c, in, op_answer, o);
 }
 
+static void op_pods(struct operation *o, const struct api_identity *who, const cJSON *in)
+{
+    (void)who; /* likewise: whose pods are asked for */
+    brain_pods(o->c->brain, text_of(in, "namespace"), text_of(in, "workload"), op_answer, o);
+}
+
+static void op_adopt_shadow(struct operation *o, const struct api_identity *who, const cJSON *in)
+{
+    const cJSON *limit = cJSON_GetObjectItemCaseSensitive(in, "limit");
+    struct adopt_ask ask = {
+        .target = text_of(in, "target"), .ns = text_of(in, "namespace"), .limit = ADOPT_ROWS};
+    struct err e;
+
+    (void)who; /* the route asked for the right */
+    if (limit && (!cJSON_IsNumber(limit) || limit->valuedouble < 1 ||
+                  limit->valuedouble > ADOPT_ROWS_MAX ||
+                  limit->valuedouble != floor(limit->valuedouble))) {
+        (void)err_field(&e, E_INVALID, "limit", "expected a whole number from 1 to %d",
+                        ADOPT_ROWS_MAX);
+        operation_end(o, &e);
+        return;
+    }
+    if (limit)
+        ask.limit = (size_t)limit->valuedouble;
+    brain_adopt_shadow(o->c->brain, &ask, op_answer, o);
+}
+
 static void op_token(struct operation *o, const struct api_identity *who, const cJSON *in)
 {
     token_operate(o->c, who, in, op_answer, o);
@@ -259,6 +287,8 @@ void backend_operate(struct backend *b, const struct api_identity *who, const ch
         {"token.create", op_token},
         {"cost", op_cost},
         {"history", op_history},
+        {"pods", op_pods},
+        {"adopt.shadow", op_adopt_shadow},
     };
     struct operation *o = mem_new(struct operation);
     cJSON *in = NULL;
@@ -287,7 +317,7 @@ void backend_operate(struct backend *b, const struct api_identity *who, const ch
         "members.remove, members.transfer, workload.fence, orphans.list, orphans.end, "
         "orphans.adopt, "
         "recover.targets, "
-        "token.create, cost and history",
+        "token.create, cost, history, pods and adopt.shadow",
         op);
     operation_end(o, &e);
 }

@@ -73,7 +73,8 @@ static const struct record_field facts_fields[] = {
     FACT(15, W_BOOL, complete), FACT(16, W_BOOL, gone), FACT(17, W_BOOL, noticed),
     FACT(40, W_STR, agent), FACT(41, W_STR, rival), FACT(42, W_STR, part),
     FACT(43, W_BOOL, part_reached), FACT(44, W_STR, part_why), FACT(45, W_STR, denies),
-    FACT(46, W_BOOL, refused_told), FACT(47, W_STR, refused)};
+    FACT(46, W_BOOL, refused_told), FACT(47, W_STR, refused), FACT(48, W_BOOL, unread_told),
+    FACT(49, W_STR, unread)};
 #undef FACT
 static const struct record_field member_fields[] = {
     HEAD(member_cmd),
@@ -124,7 +125,7 @@ static const struct record_field begin_fields[] = {
 /* What lies nested in a record. Tags are the same numbers in all commands. */
 enum { TAG_OP = 50, TAG_OBJECT, TAG_DECISION, TAG_PLACEMENT, TAG_CHECKPOINT, TAG_NODE };
 enum { TAG_BEGIN = 56, TAG_NOMINATED, TAG_GRANT, TAG_PAUSE, TAG_PENDING, TAG_SAVE, TAG_WORKER };
-enum { TAG_TOLD = 63 };
+enum { TAG_TOLD = 63, TAG_USE };
 enum nested_type {
     N_BODY,    /* a pointer to a body */
     N_BODIES,  /* a list of bodies, and its count */
@@ -206,7 +207,8 @@ static const struct nested_field run_nested[] = {
     BODY(run_cmd, TAG_PAUSE, target_pause, pause),
     BODY(run_cmd, TAG_PENDING, run_pending, pending),
     BODY(run_cmd, TAG_SAVE, save_status, save),
-    BODY(run_cmd, TAG_PLACEMENT, placement, seats)};
+    BODY(run_cmd, TAG_PLACEMENT, placement, seats),
+    BODY(run_cmd, TAG_USE, gpu_use, use)};
 static const struct nested_field facts_nested[] = {
     {.type = N_BODIES,
      .schema = &schema_node,

@@ -28,7 +28,7 @@ const char *run_step_text(enum run_step s)
                                         "Quiesce", "Stop",       "Requeue",       "LeaseOver",
                                         "Fenced",  "Checkpoint", "CheckpointBad", "CheckpointFound",
                                         "Offer",   "Grant",      "Pending",       "Seated",
-                                        "Save",    "Claim",      "Close"};
+                                        "Save",    "Claim",      "Close",         "Use"};
 
     _Static_assert(sizeof names / sizeof names[0] == STEP_LAST + 1, "a name for each step");
     return (int)s > 0 && s <= STEP_LAST ? names[s] : names[0];

@@ -157,8 +157,7 @@ enum command_type {
 #define REQUEST_ID_MAX 128
 struct command_head {
     enum command_type type;
-    /* the proposer finds its result by it; while it is kept, a repeated WRITE or MEMBER gets the
-     * first answer */
+    /* The proposer finds its result by it; while kept, a repeated WRITE or MEMBER gets that. */
     char request_id[REQUEST_ID_MAX];
     char user[256]; /* the user who asked, for the audit record and metadata */
 };
@@ -174,11 +173,12 @@ enum feature_level {
     FEATURE_MACHINES = 6, /* machines that are ordered, kept and released */
     FEATURE_CLOSES = 7,   /* the log itself proves that a try never started */
     FEATURE_COUNTS = 8,   /* nodes count devices, and placements hold a number of them */
-    FEATURE_GIVEN = 9     /* of machines: what they are as given, conditions */
+    FEATURE_GIVEN = 9,    /* of machines: what they are as given, conditions */
+    FEATURE_PODS = 10,    /* Targets of type kubernetes are driven, by their spec.kubernetes */
+    FEATURE_TELLS = 11    /* of what is Unknown: why it is so by now; manifests of others */
 };
-#define FEATURE_LEVEL FEATURE_GIVEN /* of this version; MEMBER reports it */
-uint32_t root_feature_level(
-    const struct root *r); /* the lowest level of all members; 0: none is recorded yet */
+#define FEATURE_LEVEL FEATURE_TELLS /* of this version; MEMBER reports it */
+uint32_t root_feature_level(const struct root *r); /* lowest of all members; 0: none recorded */
 /* The level that introduced this command (step 0) or step of it; UINT32_MAX: it is not known. */
 uint32_t command_feature_level(enum command_type type, int step);
 uint32_t command_needs(struct slice encoded); /* the level that a whole command needs */
@@ -290,13 +290,12 @@ enum run_step {
     STEP_GRANT, /* the runner has acknowledged the offered lease, and holds no other */
     /* the target has it in its own queue and has given it nothing: its place holds no node */
     STEP_PENDING,
-    /* the target has given it nodes: its place is there; without `seats`: as it was decided */
-    STEP_SEATED,
+    STEP_SEATED, /* the target has given it nodes; without `seats`: as it was decided */
     /* requests to save and go on: `save` has asked (intent), saved or failed (reason, message) */
     STEP_SAVE,
     STEP_CLAIM, /* a runner that calls home: `instance` alone may begin with the token of `rank` */
     STEP_CLOSE, /* proof by the log itself: nothing of this try has started, nor ever will */
-    STEP_LAST = STEP_CLOSE
+    STEP_USE, STEP_LAST = STEP_USE /* how busy its GPUs are by now; no `use`: nobody knows */
 };
 struct run_cmd {
     struct command_head head;
@@ -330,6 +329,7 @@ struct run_cmd {
     int64_t behind_ms; /* what has to be added to their times to have the hub's */
     int64_t rank;      /* CLAIM: whose token */
     char instance[40]; /* CLAIM: which process */
+    struct gpu_use *use; /* USE: all but the time, which is the entry's; idleSince by the log's */
     int64_t unlisted_ms; /* CLOSE: the log's time when its target was asked and had it nowhere */
 };
 
@@ -383,12 +383,12 @@ struct facts_cmd {
     bool reach_told, reachable;
     char why[256];
     /* with reach_told, from FEATURE_GRANTS on. agent: the agent that speaks for it; rival: why
-     * another was turned away; denies: what it told and took back; "": nothing. refused, where
-     * refused_told (from FEATURE_COUNTS on): of its nodes that cannot be read, "": all can */
-    char agent[64], rival[512], denies[512], refused[512];
+     * another was turned away; denies: what it told and took back; "": nothing. Where …_told, what
+     * cannot be read, "": all can. refused: nodes, from FEATURE_COUNTS on; unread: runs, PODS. */
+    char agent[64], rival[512], denies[512], refused[512], unread[512];
     /* Of a Target with spec.agents: the part whose agent that is, and why it is away; "": none. */
     char part[64], part_why[256];
-    bool part_reached, refused_told;
+    bool part_reached, refused_told, unread_told;
     bool complete; /* nodes that are not listed are gone */
     bool gone; /* from FEATURE_GRANTS on: the listed nodes are gone; they have only metadata.name */
     /* Likewise: they have only that and status.notice, whose deadline is a span in ms from the
@@ -587,8 +587,7 @@ bool phase_holds(enum phase p); /* it holds its reservation (Reserved … Quiesc
 bool phase_live(enum phase p);  /* something may run outside (Dispatching … Quiescing, Unknown) */
 bool phase_final(enum phase p);
 int64_t epoch_following(const struct workload_status *s); /* the epoch of its next place */
-/* Returns the newest epoch that may have saved something and is proved ended; 0: none. */
-int64_t epoch_ended(const struct workload_status *s);
+int64_t epoch_ended(const struct workload_status *s); /* the newest that may have saved; 0: none */
 
 /* ---- migrations ---- */
 /* Returns the phase to which `step` leads from this phase, or 0 if it is not allowed (move.def). */

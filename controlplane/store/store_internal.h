@@ -529,7 +529,7 @@ int close_proves(struct txn *t, const struct workload_status *s, const struct ru
 void grant_told(struct txn *t, struct intent *in);
 /* E_STALE: that a lease is over proves nothing of this run. Intents without leases pass. */
 int grant_proves(struct txn *t, const struct workload_status *s) MUST_CHECK;
-/* What was told of its workers, and at its end what they used; unknown ranks are passed over. */
+/* What was told of its workers (and USE), at its end what they used; unknown ranks count not. */
 void workers_take(struct txn *t, struct workload_status *s, const struct run_cmd *c);
 void workers_spend(struct txn *t, struct workload_status *s, const struct run_cmd *c);
 /* Sets the devices of p's worker that the target did not name; false: not so many are free. */

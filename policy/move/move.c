@@ -137,7 +137,10 @@ static void must_why(const struct pool *p, const struct object *w, enum move_cau
         (void)snprintf(why, size, "a compliance policy forbids target %s", target);
         return;
     case MOVE_LOST:
-        (void)snprintf(why, size, "target %s is out of reach", target);
+        if (strcmp(object_as(w, workload)->status->reason, RUN_NOT_TOLD) == 0)
+            (void)snprintf(why, size, "on target %s nobody can tell what became of it", target);
+        else
+            (void)snprintf(why, size, "target %s is out of reach", target);
         return;
     case MOVE_ASKED:
         (void)snprintf(why, size, "asked for");
@@ -147,13 +150,15 @@ static void must_why(const struct pool *p, const struct object *w, enum move_cau
     }
 }
 
-/* One of several agents of its target was lost: the others' nodes will do. */
+/* A machine of a target that has several was lost: its other nodes will do, as long as it is in
+ * reach, which filters look at. One agent alone stands for all nodes of its target. */
 static bool lost_a_part(const struct pool *p, const struct object *workload, enum move_cause must)
 {
     const struct object *o = docs_get(&p->docs[KIND_TARGET], "",
                                       object_as(workload, workload)->status->placement->target);
+    const struct target_spec *s = o ? object_as(o, target)->spec : NULL;
 
-    return must == MOVE_LOST && o && object_as(o, target)->spec->n_agents > 0;
+    return must == MOVE_LOST && s && (s->type != TARGET_AGENT || s->n_agents > 0);
 }
 
 static int move_must(const struct pool *p, const struct place_request *rq, enum move_cause must,

@@ -190,7 +190,7 @@ static void text_misfit(const struct place *pl, const struct row *r, char *out, 
         (void)snprintf(out, n, "spec.stores of the target does not list %.200s", r->text);
         return;
     case REASON_RUNNER_MISSING:
-        (void)snprintf(out, n, "a target of type %s cannot run what spec.run holds", r->text);
+        (void)snprintf(out, n, "%s", r->text);
         return;
     case REASON_TARGET_LIMIT:
         (void)snprintf(out, n, "the target holds its %lld workloads", (long long)r->x);

@@ -36,6 +36,10 @@ static const char *runner_lacks(const struct workload_spec *w, const struct targ
     if (w->run && w->run->image[0] && !target_can(type, CAN_RUN_IMAGE))
         return "spec.run.image: targets of this type start no containers, and its program is not "
                "run outside of one";
+    if (w->run && target_can(type, CAN_NEED_IMAGE) && !w->run->image[0] && !w->run->manifest.n &&
+        !(t->kubernetes && *t->kubernetes->image))
+        return "spec.run.image: programs run in images on this target, and it names none "
+               "(spec.kubernetes.image) for those that do not either";
     if (w->checkpoint && !target_has(t, CAN_SAVE))
         return target_can(type, CAN_CALL_HOME)
                    ? "spec.checkpoint: nothing on this target keeps checkpoints (its "
@@ -247,7 +251,12 @@ struct target_verdict filter_target(struct place *pl, uint32_t target)
     if (t->spec->observeOnly)
         return verdict(REASON_OBSERVE_ONLY, NULL);
     if (pl->spec->run && !runner_can(pl->spec->run, t->spec->type))
-        return verdict(REASON_RUNNER_MISSING, target_type_text(t->spec->type));
+        return verdict(REASON_RUNNER_MISSING,
+                       pl->spec->run->manifest.n
+                           ? "spec.run.manifest: only targets of type kubernetes run manifests"
+                           : arena_printf(pl->a,
+                                          "a target of type %s cannot run what spec.run holds",
+                                          target_type_text(t->spec->type)));
     const char *lacks =
         target_can(t->spec->type, CAN_BE_DRIVEN) ? runner_lacks(pl->spec, t->spec) : NULL;
     if (lacks)

@@ -72,7 +72,22 @@ static bool misfit_others(struct place *pl, struct row *r, const struct need *n,
     return true;
 }
 
-/* The first node of a group that a fault closes, as a sentence to add; "": there is none. */
+/* Why the first node of a group is closed that tells it, in its own words, to be added. */
+static const char *closed_text(const struct place *pl, const struct group *g)
+{
+    const struct table *t = &pl->p->t;
+
+    for (uint32_t m = g->m0; m < g->m0 + g->n; m++) {
+        const struct node_rec *n = &t->nodes[t->members[m].node];
+
+        if (n->doc->status && *n->doc->status->reason)
+            return arena_printf(pl->a, "; node %.100s: %.128s", n->obj->meta->name,
+                                n->doc->status->reason);
+    }
+    return "";
+}
+
+/* The first node of a group that a fault closes, as a sentence to add; else why it is closed. */
 static const char *fault_text(const struct place *pl, const struct group *g)
 {
     const struct table *t = &pl->p->t;
@@ -87,7 +102,7 @@ static const char *fault_text(const struct place *pl, const struct group *g)
         node_fault_print(n->obj->meta->name, f, text, sizeof(text));
         return arena_printf(pl->a, "; %s", text);
     }
-    return "";
+    return closed_text(pl, g);
 }
 
 /* Of devices without numbers: what is held may be more than the healthy ones. */

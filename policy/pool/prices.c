@@ -61,4 +61,22 @@ void table_prices(struct pool *p)
     p->prices_dirty = false;
 }
 
+bool policy_gpu_hour(const struct pool *cp, const char *node, const char *class_, int64_t now_ms,
+                     struct gpu_hour *ret)
+{
+    const struct table *t = &pool_settle(cp)->t;
+    uint32_t at = strmap_get(&t->node_by_name, node);
+
+    for (uint32_t m = at == NONE ? NONE : t->nodes[at].member; m != NONE; m = t->members[m].next) {
+        const struct group *g = &t->groups[t->members[m].group];
+
+        if (strcmp(t->classes[g->class_].name, class_) == 0 &&
+            price_of(g, now_ms, &ret->price)) {
+            ret->currency = g->sheet->currency;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- data: what must be moved, from where, for how much ---- */

@@ -126,7 +126,7 @@ def refused(p):
     doc = document("Workload", "x" * 60, {"array": {"count": 1000}, "run": {"command": ["true"]}}, namespace="default")
     says("a name that leaves no room for an index is refused", doc, "metadata.name", "at most 63")
     doc = document("Workload", "job", {"array": {"count": 2}, "run": {"manifest": {"kind": "Job"}}}, namespace="default")
-    says("an array of manifests is refused", doc, "spec.array", "HANSE_ARRAY_INDEX")
+    says("an array of manifests is refused", doc, "spec.array", "the names in a foreign manifest are those of one")
     spec = {k: v for k, v in p.workloads()["sweep-5"]["spec"].items() if k != "user"}
     doc = document("Workload", "sweep-5", spec, namespace="default")
     doc["metadata"]["labels"] = {"hanse.dev/array": "other"}

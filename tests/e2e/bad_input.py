@@ -87,8 +87,8 @@ def documents(dev):
             "spec.parent: queue qa: its parents form a cycle; make one of them a root")
     refused(dev, "not-a-document", "kind: [\n", ":")
     status, out = dev.run("apply", "-f", "-", stdin=document(
-        "Target", "far", "  type: kubernetes\n  tier: spoke\n  capacity: owned"))
-    ok = status == 0 and until(lambda: "this build drives no target of type kubernetes" in
+        "Target", "far", "  type: slurm\n  tier: spoke\n  capacity: owned"))
+    ok = status == 0 and until(lambda: "this build drives no target of type slurm" in
                                dev.run("get", "target", "far", "-o", "yaml")[1])
     check("a target that nothing drives says so in its status", ok,
           out + dev.run("get", "target", "far", "-o", "yaml")[1])

@@ -15,8 +15,10 @@ import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "deploy", "examples", "three-tier"))
+sys.path.insert(0, os.path.join(TOP, "tests", "e2e", "lib"))
 sys.dont_write_bytecode = True
 from federation import Failure, Federation, kill_exactly, start_time, wait_for  # noqa: E402
+from parts import walk  # noqa: E402
 
 CONTEXTS = ("dev", "dev-m2", "dev-m3")
 TARGET = {"apiVersion": "hanse.dev/v1alpha1", "kind": "Target", "metadata": {"name": "local"},
@@ -450,26 +452,8 @@ def main():
         print("there is no hanse: set HANSE or HANSE_BUILD_DIR")
         return 77
     folder = tempfile.mkdtemp(prefix="hanse-cluster-")
-    c, began = Cluster(hanse, folder), time.monotonic()
-    try:
-        for what, part in (("Start", Cluster.start), ("Run and look", run_and_look), ("Stop, hold, retry", stop_and_again),
-                           ("Drain", drain), ("Members", members), ("Tokens", tokens), ("All members lost", lose_all_members)):
-            print(f"{what} (at {time.monotonic() - began:.0f} s)", flush=True)
-            try:
-                part(c)
-            except (Failure, subprocess.SubprocessError, KeyError, ValueError, IndexError) as e:
-                c.check(f"{what} could be done", False, f"{type(e).__name__}: {e}")
-                if what == "Start":
-                    break
-    finally:
-        c.stop()
-    print(f"{c.failed} failed, {time.monotonic() - began:.0f} s")
-    if c.failed or os.environ.get("HANSE_KEEP"):
-        print(f"logs are kept in {folder}")
-    else:
-        import shutil
-        shutil.rmtree(folder)
-    return 1 if c.failed else 0
+    c = Cluster(hanse, folder)
+    return walk(c, folder, [Cluster.start, run_and_look, stop_and_again, drain, members, tokens, lose_all_members])
 
 
 if __name__ == "__main__":

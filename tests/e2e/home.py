@@ -302,12 +302,13 @@ class Home(Federation):
         try:
             self.kill_leader()
             done = subprocess.run([self.hanse, "run", "--home", ",".join(s.split("//")[-1] for s in self.login.servers), "--home-ca", files + ".ca",
-                                   "--token-file", files + ".token.twice", "--report", self.path("twice.report"), "--", "/bin/sh", "-c",
+                                   "--token-file", files + ".token.twice", "--report", "file:" + self.path("twice.report"), "--", "/bin/sh", "-c",
                                    f"echo started > '{self.path('twice')}'"], capture_output=True, text=True, timeout=90, check=False)
         finally:
             os.kill(runner, signal.SIGCONT)
         self.check("a second process with its token never starts", done.returncode == 126 and not os.path.exists(self.path("twice")),
                    (done.returncode, done.stderr[-300:]))
+        self.check("and says nothing of the run", not os.path.exists(self.path("twice.report")))
         claims = self.status("leased")["intent"].get("claims", [])
         self.check("the log has who began", len(claims) == 1 and claims[0].get("rank", 0) == 0, claims)
         self.leased("leased")

@@ -92,6 +92,25 @@ def ended_whole(p):
     p.check("its logs come from its agent", numbers(p.logs("late").stdout) == list(range(1, 11)))
 
 
+def of_another_epoch(p):
+    """What it printed in a life that is over, from its machine and from the store."""
+    for name, where in (("again", "left"), ("anew", "right")):
+        p.apply(document("Workload", name, {"resources": {"cpu": 1, "memory": "64Mi"}, "targets": {"names": [where]}, "run": {
+            "retries": 1, "command": ["sh", "-c", "for i in 1 2 3; do echo \"line $i$HANSE_EPOCH\"; done; [ $HANSE_EPOCH -gt 1 ]"]}}, namespace="default"))
+        p.check(f"{name} ends well in its second life", p.ended(name, 60)["phase"] == "Succeeded" and p.status(name)["epoch"] == 2, p.status(name))
+    lives_are_told(p, "from the machine")
+
+
+def lives_are_told(p, whence):
+    for name in ("again", "anew"):
+        for words, wanted in (((), [12, 22, 32]), (("--epoch", "2"), [12, 22, 32]), (("--epoch", "1"), [11, 21, 31]), (("--previous",), [11, 21, 31]),
+                              (("--previous", "--tail", "1"), [31])):
+            done = p.logs(name, *words)
+            p.check(f"{whence}: what {name} printed, {' '.join(words) or 'the newest'}", numbers(done.stdout) == wanted, (done.stdout, done.stderr))
+        done = p.logs(name, "--epoch", "3")
+        p.check(f"{whence}: an epoch of {name} that never was is an error", done.returncode == 3 and "no epoch 3" in done.stderr, done.stderr)
+
+
 def machines_lost(p):
     wait_for("pieces of what runs", lambda: len(p.pieces()) >= 3, 20)
     at = {name: p.printed(name) for name in ("one", "two")}
@@ -99,6 +118,7 @@ def machines_lost(p):
         p.lose(name)
     began = datetime.datetime.now(datetime.timezone.utc)
     wait_for("the targets to be away", lambda: not p.connected() & {"left", "right"}, 20)
+    lives_are_told(p, "from the store")
     for name in ("short", "brief"):
         done = p.logs(name)
         p.check(f"all that {name} printed is there, and no more", done.stdout == "".join(f"line {n}\n" for n in range(1, 51)), done.stderr)
@@ -155,6 +175,8 @@ def goes_with_its_workload(p):
     wait_for("it to be told", lambda: any("logs.not_removed" in open(f, encoding="utf-8", errors="replace").read()
                                           for f in glob.glob(p.path("**", "*.log"), recursive=True)), 90)
     p.check("its store is away: it stays", "lost" in p.workloads())
+    told = wait_for("its Event", lambda: [e for e in json.loads(p.cli("get", "events", "-o", "json").stdout)["items"] if e["reason"] == "LogsLeft"], 90)
+    p.check("its Event says for what it waits, and how to give up", "hanse.dev/logs" in told[0]["message"] and told[0]["involvedObject"]["name"] == "lost", told[0]["message"])
     p.kill_leader()
     p.s3.back()
     wait_for("lost to be gone", lambda: "lost" not in p.workloads(), 90)
@@ -205,4 +227,4 @@ def folder_not_allowed(p):
 
 
 if __name__ == "__main__":
-    sys.exit(run([ended_whole, goes_with_its_workload, machines_lost, store_hangs, folder_not_allowed, target_removed], kind=Kept, members=3))
+    sys.exit(run([ended_whole, goes_with_its_workload, of_another_epoch, machines_lost, store_hangs, folder_not_allowed, target_removed], kind=Kept, members=3))

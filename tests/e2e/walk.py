@@ -116,8 +116,8 @@ def placed(w):
     w.says("and as YAML", ("explain", "resnet-a", *NS, "-o", "yaml"), "^  outcome: Placed$")
     w.says("get workloads", ("get", "workloads", *NS), r"\ANAME +PHASE +TARGET +EPOCH +REASON +INDEXES +AGE\n",
            r"^resnet-a +Running +fra-hub +1 +Running +- +\d+s$")
-    w.says("wide", ("get", "wl", "-A", "-o", "wide"), r"\ANAMESPACE +NAME +PHASE .* QUEUE +POSITION +PENDING +DOMAIN +PRICE +COST +AGE\n",
-           r"^vision-dev +resnet-a +Running .* vision +- +- +eu-central/fra1/b1/r[12] +1\.92 ")
+    w.says("wide", ("get", "wl", "-A", "-o", "wide"), r"\ANAMESPACE +NAME +PHASE .* QUEUE +POSITION +PENDING +DOMAIN +GPU-USE +PRICE +COST +AGE\n",
+           r"^vision-dev +resnet-a +Running .* vision +- +- +eu-central/fra1/b1/r[12] +not measured +1\.92 ")
     w.says("name", ("get", "wl", *NS, "-o", "name"), r"\Aworkload/resnet-a\n\Z")
     w.says("jsonpath", ("get", "wl", "resnet-a", *NS, "-o", "jsonpath={.status.placement.target}"), r"\Afra-hub\n\Z")
     wait_for("a checkpoint", lambda: w.status("resnet-a").get("checkpoint", {}).get("step", 0) > 0, 30)
@@ -134,6 +134,10 @@ def placed(w):
         w.until("proved", "Succeeded")
     w.says("logs", ("logs", "resnet-a", *NS, "--rank", "3"), r"\Abegins at 0\n")
     w.says("exec passes the exit status on", ("exec", "resnet-a", *NS, "--", "/bin/sh", "-c", "echo in $HANSE_RANK; exit 7"), r"\Ain 0\n\Z", status=7)
+    w.says("exec that cannot be done says so by a status of its own", ("exec", "nobody", *NS, "--", "true"), r"not found", status=255, at="err")
+    w.says("so do words that it does not know", ("exec", "resnet-a", *NS, "--rnak", "3", "--", "true"), r"rnak", status=255, at="err")
+    words = [str(i) for i in range(600)]
+    w.says("exec takes a command of 600 words", ("exec", "resnet-a", *NS, "--", "/bin/echo", *words), rf"\A{' '.join(words)}\n\Z")
 
 
 def waiting(w):
@@ -175,7 +179,7 @@ def moved(w):
     w.says("drain waits until nothing is left", ("drain", "par-spoke", "--wait"), "par-spoke")
     w.says("it says so", ("status",), r"^par-spoke +spoke +agent +True +3 +0 of 12 used +draining$")
     w.says("uncordon", ("uncordon", "par-spoke"), r"\Atarget/par-spoke uncordoned\n")
-    w.says("cost by cause closes", ("cost", "--by", "cause"), r"\ACost to .* in USD\n", r"^CAUSE +GPU-HOURS +COST +WASTED +SHARE +CPU-HOURS$", r"^total +", r"^Capacity: [\d.]+ GPU-hours(, what was held beyond it,)? and [1-9][\d.]* CPU-hours, all of them accounted for$")
+    w.says("cost by cause closes", ("cost", "--by", "cause"), r"\ACost to .* in USD\n", r"^CAUSE +GPU-HOURS +COST +WASTED +HELD-IDLE +SHARE +CPU-HOURS$", r"^total +", r"^Capacity: [\d.]+ GPU-hours(, what was held beyond it,)? and [1-9][\d.]* CPU-hours, all of them accounted for$")
     w.says("cost by queue and project", ("cost", "--by", "queue,project"), r"^vision +vision-dev +\d")
     w.says("cost as CSV", ("cost", "--by", "queue", "-o", "csv"), r"\Aqueue,")
 

@@ -24,19 +24,17 @@ works() { grep -qF "Client Version: $version" <<<"$("$kubectl" version --client 
 exec 9>"$cache/kubectl.lock"
 flock 9
 if ! works; then
-    command -v go >/dev/null || skip "there is no go in PATH (the golang of Debian 12 is too old)"
     wanted=$(awk '$1 == "go" { print $2; exit }' "$here/lib/kubectl/go.mod")
-    have=$(GOTOOLCHAIN=local go env GOVERSION)
-    [ "$(printf '%s\n%s\n' "$wanted" "${have#go}" | sort -V | head -n 1)" = "$wanted" ] ||
-        skip "it needs Go $wanted, here is ${have#go}"
-    printf 'building kubectl %s with %s (minutes, once)\n' "$version" "$have" >&2
+    go=$("$here/lib/go" "$wanted") || exit $?
+    export PATH=${go%/go}:$PATH GOTOOLCHAIN=local CGO_ENABLED=0 GOFLAGS="-mod=readonly -buildvcs=false"
+    unset GOROOT
+    printf 'building kubectl %s with %s (minutes, once)\n' "$version" "$(go env GOVERSION)" >&2
     IFS=. read -r major minor _ <<<"${version#v}"
     flags="-s -w"
     for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
         flags+=" -X $package.gitVersion=$version -X $package.gitMajor=$major -X $package.gitMinor=$minor"
         flags+=" -X $package.gitTreeState=clean"
     done
-    export GOTOOLCHAIN=local CGO_ENABLED=0 GOFLAGS="-mod=readonly -buildvcs=false"
     cd "$here/lib/kubectl"
     # Fetching is a step of its own: without a network this is a skip, a wrong checksum never is.
     if ! said=$(go list -deps k8s.io/kubernetes/cmd/kubectl 2>&1 >/dev/null); then

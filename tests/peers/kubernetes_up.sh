@@ -1,36 +1,18 @@
 #!/usr/bin/env bash
 # That lib/kubernetes gives a real Kubernetes: nodes that kwok plays are ready, a Job takes their GPUs, runs and succeeds, a second
-# one waits while all are taken, a token works and a wrong one does not; and that nothing of it is left afterwards. Hanse has no part
-# in this: benches, and tests of a connector, stand on it. Its binary takes ten minutes to build: it is skipped until it has been
-# built once, by tests/peers/lib/kubernetes/build or with HANSE_KUBE_BUILD=1.
+# one waits while all are taken, a token works and a wrong one does not; its parts are killed, started, and put back to an older
+# state; and that nothing of it is left afterwards. Hanse has no part in this: benches, and tests of a connector, stand on it.
 set -euo pipefail
 lib=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/lib/kubernetes
 dir=$(mktemp -d "${TMPDIR:-/tmp}/hanse-kube-XXXXXX")
 failed=0
 trap '[ ! -e "$dir/pids" ] || "$lib/down" "$dir"; [ "$failed" != 0 ] || rm -rf "$dir"' EXIT
 
-HANSE_KUBE_BUILD=${HANSE_KUBE_BUILD:-0} HANSE_KUBE_FSYNC=0 "$lib/up" "$dir" || exit $?
+HANSE_KUBE_FSYNC=0 "$lib/up" "$dir" || exit $?
 cp "$dir/pids" "$dir/started"
 . "$lib/env" "$dir"
 
-check() { # what command...
-    local what=$1
-    shift
-    if "$@"; then
-        printf '  ok      %s\n' "$what"
-    else
-        printf '  FAILED  %s\n' "$what"
-        failed=1
-    fi
-}
-within() { # seconds command...: until it is true
-    local end=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$end" ] || return 1
-        sleep 0.2
-    done
-}
+. "$(dirname "$lib")/checks"
 node() {
     cat <<NODE
 ---
@@ -73,6 +55,21 @@ check "the first succeeds" within 60 succeeded first 2
 check "then the second one" within 60 succeeded second 1
 check "the token is an administrator's" [ "$(code "$KUBE_TOKEN")" = 200 ]
 check "another one is refused" [ "$(code none)" = 401 ]
+exists() { kubectl get configmap "$1" >/dev/null 2>&1; }
+begun() { kubectl get --raw /metrics | sed -n 's/^process_start_time_seconds //p'; }
+kubectl create configmap before >/dev/null
+"$lib/part" "$dir" etcd backup "$dir/backup"
+check "with etcd stopped for a moment all goes on" within 60 eval "kubectl create configmap after >/dev/null"
+first=$(begun)
+"$lib/part" "$dir" apiserver kill
+check "an API server that was killed answers nobody" bash -c '! curl -sk "$KUBE_SERVER"'
+"$lib/part" "$dir" apiserver start
+check "it starts again where it was" [ "$(begun)" != "$first" ]
+check "with what it knew" exists after
+"$lib/part" "$dir" etcd restore "$dir/backup"
+check "after a restore it knows what was there at the backup" exists before
+check "and nothing of later" eval '! exists after'
+cat "$dir/pids" >>"$dir/started"
 "$lib/down" "$dir"
 gone() {
     local pid start name

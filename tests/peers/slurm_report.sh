@@ -12,24 +12,7 @@ HANSE_SLURM_NODES=1 "$lib/up" "$dir" || exit $?
 . "$lib/env" "$dir"
 jobs=$dir/jobs
 
-check() { # what command...
-    local what=$1
-    shift
-    if "$@"; then
-        printf '  ok      %s\n' "$what"
-    else
-        printf '  FAILED  %s\n' "$what"
-        failed=1
-    fi
-}
-within() { # seconds command...: until it is true
-    local end=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$end" ] || return 1
-        sleep 0.1
-    done
-}
+. "$(dirname "$lib")/checks"
 over() { scontrol -o show job "$1" 2>/dev/null | grep -qE ' JobState=(COMPLETED|FAILED|CANCELLED)'; }
 # The job's comment, as REST has it; it is a report of that token, and has what is asked for: KEY=VALUE as JSON.
 report() { # job key value

@@ -12,24 +12,7 @@ HANSE_SLURM_NODES=4 HANSE_SLURM_ACCOUNTING=1 "$lib/up" "$dir" || exit $?
 cut -d' ' -f1,2 "$dir/pids" >"$dir/started"
 . "$lib/env" "$dir"
 
-check() { # what command...
-    local what=$1
-    shift
-    if "$@"; then
-        printf '  ok      %s\n' "$what"
-    else
-        printf '  FAILED  %s\n' "$what"
-        failed=1
-    fi
-}
-within() { # seconds command...: until it is true
-    local end=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$end" ] || return 1
-        sleep 0.1
-    done
-}
+. "$(dirname "$lib")/checks"
 state() { scontrol -o show job "$1" 2>/dev/null | grep -o ' JobState=[A-Z_]*' | cut -d= -f2; }
 in_state() { [ "$(state "$1")" = "$2" ]; }
 rest() { # method path [body]

@@ -16,7 +16,7 @@
 
 #define SEEDS 8
 #define REPEATED 1
-#define PLANT_SEEDS 12
+#define PLANT_SEEDS 30
 
 static struct fed_outcome life(uint64_t seed, enum scripted_plant plant, const char *bug)
 {

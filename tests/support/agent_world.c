@@ -187,18 +187,12 @@ bool agent_call_done(void *arg)
     return ((struct asked *)arg)->done;
 }
 
-/* ---- events ---- */
-static bool key_equal(const struct run_key *a, const struct run_key *b)
-{
-    return strcmp(a->uid, b->uid) == 0 && a->epoch == b->epoch && a->try_ == b->try_;
-}
-
 static void on_observed(void *arg, const struct observation *o)
 {
     size_t i = 0;
 
     (void)arg;
-    while (i < A.n_seen && !key_equal(&A.seen[i].o.key, &o->key))
+    while (i < A.n_seen && !run_key_same(&A.seen[i].o.key, &o->key))
         i++;
     assert_true(i < sizeof A.seen / sizeof A.seen[0]);
     A.n_seen += i == A.n_seen;
@@ -528,7 +522,7 @@ static void order_send(const struct agent_order *o, bool stage, struct asked *a)
 
 enum outcome agent_submit(const struct agent_order *o, struct asked *a)
 {
-    agent_order_begin(o, false, a, o->deadline_ms ? o->deadline_ms : 10000);
+    agent_order_begin(o, false, a, o->deadline_ms ? o->deadline_ms : CALL_MS);
     return answered(a);
 }
 
@@ -540,7 +534,7 @@ void agent_order_begin(const struct agent_order *o, bool stage, struct asked *a,
 
 enum outcome agent_stage(const struct agent_order *o, struct asked *a)
 {
-    agent_order_begin(o, true, a, 10000);
+    agent_order_begin(o, true, a, CALL_MS);
     return answered(a);
 }
 
@@ -548,7 +542,7 @@ enum outcome agent_find(unsigned side, const struct run_key *k, struct asked *a)
 {
     struct connector *c = A.side[side].connector;
 
-    asked_init(a, 10000);
+    asked_init(a, CALL_MS);
     c->ops->find(c, k, &a->call);
     return answered(a);
 }
@@ -557,7 +551,7 @@ enum outcome agent_stop(unsigned side, const struct run_key *k, struct asked *a)
 {
     struct connector *c = A.side[side].connector;
 
-    asked_init(a, 10000);
+    asked_init(a, CALL_MS);
     c->ops->stop(c, k, 200, &a->call);
     return answered(a);
 }
@@ -566,7 +560,7 @@ enum outcome agent_inventory(unsigned side, struct asked *a)
 {
     struct connector *c = A.side[side].connector;
 
-    asked_init(a, 10000);
+    asked_init(a, CALL_MS);
     c->ops->inventory(c, &a->call);
     return answered(a);
 }
@@ -575,7 +569,7 @@ enum outcome agent_sweep(unsigned side, run_judge judge, struct asked *a)
 {
     struct connector *c = A.side[side].connector;
 
-    asked_init(a, 10000);
+    asked_init(a, CALL_MS);
     c->ops->sweep(c, judge, NULL, &a->call);
     return answered(a);
 }
@@ -584,7 +578,7 @@ enum outcome agent_promises(unsigned side, uint64_t older_ms, promise_judge judg
 {
     struct connector *c = A.side[side].connector;
 
-    asked_init(a, 10000);
+    asked_init(a, CALL_MS);
     c->ops->promises(c, A.side[side].rv, older_ms, judge, NULL, &a->call);
     return answered(a);
 }
@@ -594,7 +588,7 @@ void agent_quiesce(unsigned side, const struct run_key *k)
     struct connector *c = A.side[side].connector;
     struct asked a;
 
-    asked_init(&a, 10000);
+    asked_init(&a, CALL_MS);
     c->ops->quiesce(c, k, SIGUSR1, 5000, &a.call);
     assert_int_equal(answered(&a), OUT_DONE);
 }
@@ -602,7 +596,7 @@ void agent_quiesce(unsigned side, const struct run_key *k)
 const struct observation *agent_seen(const struct run_key *k)
 {
     for (size_t i = 0; i < A.n_seen; i++)
-        if (key_equal(&A.seen[i].o.key, k))
+        if (run_key_same(&A.seen[i].o.key, k))
             return &A.seen[i].o;
     return NULL;
 }
@@ -746,7 +740,7 @@ static void stop_all(unsigned side)
         struct asked a;
         if (A.seen[i].o.state == RUN_ENDED || A.seen[i].o.state == RUN_ABSENT)
             continue;
-        asked_init(&a, 10000);
+        asked_init(&a, CALL_MS);
         x->connector->ops->stop(x->connector, &A.seen[i].o.key, 200, &a.call);
         (void)agent_until(agent_call_done, &a, PATIENCE_MS);
     }

@@ -10,7 +10,8 @@
 #include <sys/types.h>
 
 #define AGENTS 2
-#define PATIENCE_MS 30000
+#define PATIENCE_MS 60000
+#define CALL_MS 40000 /* of calls that nobody keeps from being answered */
 
 struct asked {        /* the last call */
     struct call call; /* first */
@@ -100,7 +101,7 @@ struct agent_order {
     uint64_t lease_ms;
     const char *grace;
     const char *file_script; /* instead of script: a file, as sbatch takes it */
-    uint64_t deadline_ms;    /* of the call; 0 = 10 s */
+    uint64_t deadline_ms;    /* of the call; 0 = CALL_MS */
     const char *dir;         /* spec.run.workingDir */
     const char *arg;         /* given to the script n_args times */
     unsigned n_args;

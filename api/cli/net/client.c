@@ -37,7 +37,7 @@ struct client_lane {
     struct stream *stream;         /* NULL = none; its events carry this lane */
     unsigned server;               /* of the stream, or the next to try */
     char host[CLIENT_ADDRESS_MAX]; /* a redirect's address, or "" */
-    bool reused, sent, redirected;
+    bool reused, sent, redirected, doubted;
     struct http_answer in;
     struct timer timer;
     /* the request */
@@ -172,8 +172,12 @@ static void on_data(struct stream *s, const void *p, size_t n, void *arg)
         return;
     }
     int rv = http_answer_feed(&l->in, p, n, body_piece, l, &e);
-    if (l->rq.data && l->in.status == 200)
-        timer_stop(&l->timer); /* a stream may take as long as it likes */
+    if (l->rq.data && l->in.status == 200) {
+        timer_stop(&l->timer); /* a stream may take as long as it likes, unless it is told else */
+        if (l->rq.silent_ms)
+            timer_start(&l->timer, l->rq.silent_ms);
+        l->doubted = false;
+    }
     if (rv > 0 || (rv && l->rq.data && l->in.status == 200)) {
         l->in.keep_alive = false; /* the reader has had enough */
         lane_answered(l);
@@ -473,14 +477,20 @@ static void on_timer(void *arg)
         lane_try(l);
         return;
     }
-    (void)err_set(&e, E_TIMEOUT, "%s: no answer in time", l->c->server[l->server].name);
-    if (loop_now_ms(l->c->loop) >= l->deadline_ms) {
+    bool body = l->rq.data && l->in.status == 200;
+    if (body && !l->doubted) { /* perhaps who reads was held up: what has come is read first */
+        l->doubted = true;
+        timer_start(&l->timer, CONNECT_MS);
+        return;
+    }
+    (void)err_set(&e, body ? E_CONNECT : E_TIMEOUT, "%s: %s", l->c->server[l->server].name,
+                  body ? "it tells nothing any more" : "no answer in time");
+    if (!body && loop_now_ms(l->c->loop) >= l->deadline_ms) {
         l->maybe_done = l->maybe_done || l->sent;
         l->last = e;
         lane_give_up(l);
         return;
     }
-    lane_drop(l);
     lane_failed(l, &e);
 }
 
@@ -528,7 +538,7 @@ void client_start(struct client_lane *l, const struct client_request *rq,
     l->deadline_ms = loop_now_ms(l->c->loop) + (rq->timeout_ms ? rq->timeout_ms : l->c->timeout_ms);
     l->backoff_ms = BACKOFF_FIRST_MS;
     l->tries = l->tls_failures = 0;
-    l->maybe_done = l->redirected = false;
+    l->maybe_done = l->redirected = l->doubted = false;
     *l->host = '\0';
     l->last = (struct err){0};
     buf_reset(&answer->body);

@@ -41,6 +41,7 @@ struct client_request {
     /* A body that is read as it comes, when the status is 200. Not 0 ends the request. */
     int (*data)(const void *p, size_t n, void *arg);
     void *arg;
+    uint64_t silent_ms; /* such a body is lost when nothing comes for so long; 0: never */
 };
 struct client_answer {
     int status;

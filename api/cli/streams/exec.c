@@ -1,4 +1,4 @@
-/* logs and exec: what a workload's programs say, and a program beside them. */
+/* exec: a program beside those of a workload. */
 #include "api/cli/cli_internal.h"
 #include "api/cli/streams/frames.h"
 #include "api/cli/streams/terminal.h"
@@ -8,74 +8,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-static int log_data(const void *p, size_t n, void *arg)
-{
-    FILE *out = arg;
-
-    if (fwrite(p, 1, n, out) != n || fflush(out) != 0)
-        return 1;
-    return 0;
-}
-
-int logs_print(struct cli *c, const char *ns, const char *name, const struct logs_wish *w,
-               struct err *err)
-{
-    struct client_request rq = {.method = "GET",
-                                .accept = "text/plain, application/json",
-                                .data = log_data,
-                                .arg = c->out,
-                                .patient = w->follow};
-    struct client_answer a;
-    AUTO_BUF path = {0};
-
-    buf_init(&path, 8192);
-    client_answer_init(&a);
-    buf_printf(&path, "%s/log?rank=%ld", cli_path(c, kind_by_id(KIND_WORKLOAD), ns, false, name),
-               w->rank);
-    if (w->tail >= 0)
-        buf_printf(&path, "&tailLines=%ld", w->tail);
-    if (w->since_ms)
-        buf_printf(&path, "&sinceSeconds=%lld", (long long)(w->since_ms + 999) / 1000);
-    if (w->since_time) {
-        buf_str(&path, "&sinceTime=");
-        client_encode(&path, w->since_time);
-    }
-    buf_printf(&path, "%s%s", w->timestamps ? "&timestamps=true" : "",
-               w->follow ? "&follow=true" : "");
-    rq.path = path.p;
-    int rv = client_perform(c->lane, &rq, &a, err);
-    if (!rv)
-        rv = client_status(&a, err);
-    client_answer_fini(&a);
-    return rv;
-}
-
-int verb_logs(struct cli *c, struct err *err)
-{
-    const struct args *a = &c->args;
-    struct logs_wish w = {.follow = arg_flag(a, "follow"),
-                          .timestamps = arg_flag(a, "timestamps"),
-                          .since_time = arg_text(a, "since-time", NULL)};
-    int64_t at;
-
-    if (a->n_pos != 1)
-        return cli_usage(c, err, "which workload?");
-    if (w.since_time && arg_flag(a, "since"))
-        return err_set(err, E_USAGE, "--since and --since-time say the same: leave one out");
-    int rv = arg_number(a, "rank", 0, 4095, 0, &w.rank, err);
-    if (!rv)
-        rv = arg_number(a, "tail", 0, 1000000000, -1, &w.tail, err);
-    if (!rv)
-        rv = arg_duration(a, "since", 0, &w.since_ms, err);
-    if (!rv && w.since_time && time_parse(w.since_time, &at, err))
-        return err_set(err, E_USAGE, "--since-time \"%.60s\": write it as 2026-11-21T03:33:22Z",
-                       w.since_time);
-    if (!rv)
-        rv = cli_connect(c, err);
-    return rv ? rv : logs_print(c, c->ns, a->pos[0], &w, err);
-}
-
-/* ---- exec ---- */
 #define SEND_MAX_BYTES (1u << 20)
 
 struct session {

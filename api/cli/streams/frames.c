@@ -21,7 +21,7 @@ bool frames_take(struct buf *in, const void *p, size_t n,
             return false;
         if (in->n - at < HEAD + length)
             break;
-        if (h[0] <= FRAME_SIZE)
+        if (h[0] <= FRAME_PLACE)
             each(arg, (enum frame_type)h[0], in->p + at + HEAD, length);
         at += HEAD + length;
     }

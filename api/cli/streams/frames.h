@@ -10,7 +10,8 @@ enum frame_type {
     FRAME_OUT = 1, /* from it; of a port, an empty one says that nothing more comes */
     FRAME_ERR = 2,
     FRAME_STATUS = 3, /* how it ended, as JSON: the last one */
-    FRAME_SIZE = 4    /* u16 rows, u16 columns of its terminal */
+    FRAME_SIZE = 4,   /* u16 rows, u16 columns of its terminal */
+    FRAME_PLACE = 5   /* of a log: where it is behind all that came, as JSON */
 };
 #define FRAME_MAX_BYTES (1u << 20)
 

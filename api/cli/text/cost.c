@@ -16,6 +16,14 @@ static const char *figure(struct arena *mem, double v, int places)
     return v > 0 ? arena_printf(mem, "%.*f", places, v) : DASH;
 }
 
+/* Held and doing nothing. Where nothing was measured there is no figure, least of all 0. */
+static const char *idle_figure(struct arena *mem, const cJSON *sum, int places)
+{
+    return json_number_at(sum, "measured") > 0
+               ? arena_printf(mem, "%.*f", places, json_number_at(sum, "heldIdle"))
+               : DASH;
+}
+
 static const char *share(struct arena *mem, double part, double whole)
 {
     double percent = whole > 0 ? part / whole * 100 : 0;
@@ -46,12 +54,13 @@ static void rows_print(const cJSON *report, struct arena *mem, struct buf *out)
     unsigned n = (unsigned)cJSON_GetArraySize(by);
     struct table t;
 
-    table_init(&t, mem, n + 5);
-    t.right = 0x1full << n;
+    table_init(&t, mem, n + 6);
+    t.right = 0x3full << n;
     cJSON_ArrayForEach(key, by) table_cell(&t, upper(mem, key->valuestring));
     table_cell(&t, "GPU-HOURS");
     table_cell(&t, "COST");
     table_cell(&t, "WASTED");
+    table_cell(&t, "HELD-IDLE");
     table_cell(&t, "SHARE");
     table_cell(&t, "CPU-HOURS");
     cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(report, "rows"))
@@ -66,6 +75,7 @@ static void rows_print(const cJSON *report, struct arena *mem, struct buf *out)
         table_cell(&t, figure(mem, hours, hour_places));
         table_cell(&t, figure(mem, json_number_at(row, "cost"), cost_places));
         table_cell(&t, figure(mem, json_number_at(row, "wasted"), hour_places));
+        table_cell(&t, idle_figure(mem, row, hour_places));
         table_cell(&t, share(mem, hours, all));
         table_cell(&t, figure(mem, json_number_at(row, "cpuHours"), cpu_places));
     }
@@ -74,6 +84,7 @@ static void rows_print(const cJSON *report, struct arena *mem, struct buf *out)
     table_cell(&t, figure(mem, all, hour_places));
     table_cell(&t, figure(mem, cost, cost_places));
     table_cell(&t, figure(mem, json_number_at(totals, "wasted"), hour_places));
+    table_cell(&t, idle_figure(mem, totals, hour_places));
     table_cell(&t, share(mem, all, all));
     table_cell(&t, figure(mem, cpus, cpu_places));
     table_print(&t, out);
@@ -112,6 +123,7 @@ static void notes_print(const cJSON *report, struct arena *mem, struct buf *out)
                 *balance = cJSON_GetObjectItemCaseSensitive(report, "balance"), *f;
     double wasted = json_number_at(totals, "wasted"), unpriced = json_number_at(totals, "unpriced"),
            omitted = json_number_at(report, "omitted"),
+           measured = json_number_at(totals, "measured"),
            overhang = json_number_at(totals, "overhangGpuHours");
 
     int places = places_of(json_number_at(totals, "gpuHours"));
@@ -121,6 +133,13 @@ static void notes_print(const cJSON *report, struct arena *mem, struct buf *out)
         buf_printf(out, "Wasted: %.*f GPU-hours were lost to stops, worth %.*f\n", places, wasted,
                    json_number_at(totals, "cost") >= 10 ? 2 : 4,
                    json_number_at(totals, "wastedCost"));
+    if (measured > 0)
+        buf_printf(out,
+                   "Held idle: of %.*f GPU-hours whose use was measured, %.*f did nothing, "
+                   "worth %.*f\n",
+                   places, measured, places, json_number_at(totals, "heldIdle"),
+                   json_number_at(totals, "cost") >= 10 ? 2 : 4,
+                   json_number_at(totals, "heldIdleCost"));
     if (unpriced > 0)
         buf_printf(out, "Unpriced: %s GPU-hours, their price is not known\n",
                    figure(mem, unpriced, places));
@@ -177,11 +196,13 @@ static void csv_text(const char *s, struct buf *out)
 
 void cost_csv(const cJSON *report, struct buf *out)
 {
-    static const char *const figures[] = {"gpuHours", "cost", "wasted", "wastedCost", "unpriced"};
+    static const char *const figures[] = {"gpuHours", "cost", "wasted", "wastedCost", "unpriced"},
+                      *const measured[] = {"measured", "heldIdle", "heldIdleCost"};
     const cJSON *by = cJSON_GetObjectItemCaseSensitive(report, "by"), *row, *key;
 
     cJSON_ArrayForEach(key, by) buf_printf(out, "%s,", key->valuestring);
-    buf_str(out, "gpuHours,cost,wasted,wastedCost,unpriced,milliGpuMs,cpuHours\r\n");
+    buf_str(out, "gpuHours,cost,wasted,wastedCost,unpriced,milliGpuMs,cpuHours,measured,heldIdle,"
+                 "heldIdleCost\r\n");
     cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(report, "rows"))
     {
         cJSON_ArrayForEach(key, by)
@@ -191,7 +212,10 @@ void cost_csv(const cJSON *report, struct buf *out)
         }
         for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
             buf_printf(out, "%.9g,", json_number_at(row, figures[i]));
-        buf_printf(out, "%s,%.9g\r\n", json_text_of(row, "milliGpuMs"),
+        buf_printf(out, "%s,%.9g", json_text_of(row, "milliGpuMs"),
                    json_number_at(row, "cpuHours"));
+        for (size_t i = 0; i < sizeof measured / sizeof *measured; i++)
+            buf_printf(out, ",%.9g", json_number_at(row, measured[i]));
+        buf_str(out, "\r\n");
     }
 }

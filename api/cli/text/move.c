@@ -322,3 +322,60 @@ void workload_moves_render(const cJSON *w, const cJSON *checkpoints, const cJSON
     if (cJSON_GetArraySize(checkpoints) || cJSON_GetArraySize(moves))
         buf_char(out, '\n');
 }
+
+/* ---- between two logs ---- */
+static const cJSON *end_of(const cJSON *w, int64_t epoch)
+{
+    const cJSON *e;
+
+    cJSON_ArrayForEach(e, json_at(w, "status.ends"))
+    {
+        if ((int64_t)json_number_at(e, "epoch") == epoch)
+            return e;
+    }
+    return NULL;
+}
+
+/* The Migration that began it. */
+static const cJSON *move_to(const cJSON *moves, const cJSON *workload, int64_t epoch)
+{
+    const char *uid = json_text_at(workload, "metadata.uid");
+    const cJSON *m;
+
+    cJSON_ArrayForEach(m, json_at(moves, "items"))
+    {
+        if (!strcmp(json_text_at(m, "status.workloadUid"), uid) &&
+            (int64_t)json_number_at(m, "status.toEpoch") == epoch)
+            return m;
+    }
+    return NULL;
+}
+
+void epoch_line(const cJSON *workload, const cJSON *moves, int64_t before, int64_t epoch,
+                struct buf *out)
+{
+    const cJSON *was = end_of(workload, before), *over = end_of(workload, epoch),
+                *move = move_to(moves, workload, epoch);
+    const char *target = over ? json_text_of(over, "target")
+                              : json_text_at(workload, "status.placement.target"),
+               *from = json_text_of(was, "target"), *reason = json_text_of(was, "reason"),
+               *message = json_text_of(was, "message"),
+               *at = over ? json_text_of(over, "at") : json_text_at(workload, "status.phaseSince");
+
+    const size_t begin = out->n;
+    buf_printf(out, "--- epoch %lld", (long long)epoch);
+    if (*target)
+        buf_printf(out, " on %s", target);
+    if (*at)
+        buf_printf(out, " %s %s", over ? "until" : "since", at);
+    buf_str(out, move || (*from && strcmp(from, target) != 0) ? ": moved" : ": started again");
+    if (move)
+        buf_printf(out, ": %s (%s)", json_text_at(move, "spec.cause"),
+                   json_text_at(move, "metadata.name"));
+    else if (*reason || *message)
+        buf_printf(out, ": %s%s%.400s", reason, *reason && *message ? ": " : "", message);
+    for (size_t i = begin; i < out->n; i++) /* it stays one line */
+        if (out->p[i] == '\n' || out->p[i] == '\r')
+            out->p[i] = ' ';
+    buf_char(out, '\n');
+}

@@ -1,6 +1,5 @@
-/* Foreign work as a Workload: an sbatch script, or a manifest (Job, PyTorchJob, …) that is carried
- * whole. Reads only what placement needs (workers, GPUs, CPU, memory, time); what it does not know
- * stays in the script or manifest untouched. */
+/* An sbatch script as a Workload. Reads only what placement needs (workers, GPUs, CPU, memory,
+ * time); what it does not know stays in the script untouched. */
 #include "api/cli/cli_internal.h"
 
 #include <ctype.h>
@@ -292,120 +291,6 @@ int sbatch_wrap(const char *script, size_t n, const char *name, cJSON **ret, str
     text[n] = '\0';
     text_set(object_in(spec, "run"), "script", text);
     mem_free(text);
-    *ret = j;
-    return 0;
-}
-
-/* ---- manifests ---- */
-/* What one pod of a template asks for, all its containers together. */
-struct pod_wants {
-    double gpus;
-    char cpu[32], memory[32];
-};
-static void pod_read(const cJSON *template, struct pod_wants *w)
-{
-    const cJSON *k;
-
-    cJSON_ArrayForEach(k, json_at(template, "spec.containers"))
-    {
-        const cJSON *limits = json_at(k, "resources.limits"),
-                    *requests = json_at(k, "resources.requests"), *v;
-        const cJSON *gpu = cJSON_GetObjectItemCaseSensitive(limits, "nvidia.com/gpu");
-        if (!gpu)
-            gpu = cJSON_GetObjectItemCaseSensitive(requests, "nvidia.com/gpu");
-        w->gpus += cJSON_IsNumber(gpu)   ? gpu->valuedouble
-                   : cJSON_IsString(gpu) ? strtod(gpu->valuestring, NULL)
-                                         : 0;
-        for (int i = 0; i < 2; i++) {
-            const char *key = i ? "memory" : "cpu";
-            char *to = i ? w->memory : w->cpu;
-            v = cJSON_GetObjectItemCaseSensitive(requests, key);
-            if (!v)
-                v = cJSON_GetObjectItemCaseSensitive(limits, key);
-            if (*to)
-                continue; /* the first container is the program; side cars are small */
-            if (cJSON_IsString(v))
-                (void)snprintf(to, 32, "%s", v->valuestring);
-            else if (cJSON_IsNumber(v))
-                (void)snprintf(to, 32, "%.15g", v->valuedouble);
-        }
-    }
-}
-
-static double replicas(const cJSON *o)
-{
-    double n = json_number_at(o, "replicas");
-    return n > 0 ? n : 1;
-}
-
-/* Workers and the pod template of the kinds that we know; 0 workers = not known. */
-static double manifest_workers(const cJSON *m, struct pod_wants *w)
-{
-    const char *kind = json_text_of(m, "kind");
-    const cJSON *spec = cJSON_GetObjectItemCaseSensitive(m, "spec"), *r;
-    double n = 0;
-
-    if (!strcmp(kind, "Job")) {
-        double p = json_number_at(spec, "parallelism");
-        pod_read(cJSON_GetObjectItemCaseSensitive(spec, "template"), w);
-        return p > 0 ? p : 1;
-    }
-    if (!strcmp(kind, "PyTorchJob")) {
-        cJSON_ArrayForEach(r, cJSON_GetObjectItemCaseSensitive(spec, "pytorchReplicaSpecs"))
-        {
-            n += replicas(r);
-            if (!*w->cpu && w->gpus == 0)
-                pod_read(cJSON_GetObjectItemCaseSensitive(r, "template"), w);
-        }
-        return n;
-    }
-    if (!strcmp(kind, "JobSet")) {
-        cJSON_ArrayForEach(r, cJSON_GetObjectItemCaseSensitive(spec, "replicatedJobs"))
-        {
-            double p = json_number_at(r, "template.spec.parallelism");
-            n += replicas(r) * (p > 0 ? p : 1);
-            if (!*w->cpu && w->gpus == 0)
-                pod_read(json_at(r, "template.spec.template"), w);
-        }
-        return n;
-    }
-    return 0;
-}
-
-int manifest_wrap(const cJSON *manifest, cJSON **ret, struct err *err)
-{
-    struct pod_wants w = {0};
-    const char *name = json_text_at(manifest, "metadata.name"),
-               *ns = json_text_at(manifest, "metadata.namespace");
-    double workers = manifest_workers(manifest, &w);
-
-    if (workers <= 0)
-        return err_set(err, E_NOTIMPL,
-                       "kind \"%s\" (%s) cannot be wrapped: its workers and GPUs are not known; "
-                       "write a Workload with "
-                       "spec.run.manifest",
-                       json_text_of(manifest, "kind"), json_text_of(manifest, "apiVersion"));
-    if (!*name)
-        return err_set(err, E_INVALID, "metadata.name of the %s is missing",
-                       json_text_of(manifest, "kind"));
-    cJSON *j = workload_new(name), *spec = object_in(j, "spec"),
-          *labels = cJSON_GetObjectItemCaseSensitive(
-              cJSON_GetObjectItemCaseSensitive(manifest, "metadata"), "labels");
-    if (*ns)
-        (void)cJSON_AddStringToObject(object_in(j, "metadata"), "namespace", ns);
-    if (labels)
-        (void)cJSON_AddItemToObject(object_in(j, "metadata"), "labels",
-                                    cJSON_Duplicate(labels, true));
-    if (workers > 1)
-        number_set(object_in(spec, "gang"), "workers", workers);
-    if (w.gpus >= 1)
-        number_set(object_in(object_in(spec, "resources"), "gpu"), "count", w.gpus);
-    if (*w.cpu)
-        text_set(object_in(spec, "resources"), "cpu", w.cpu);
-    if (*w.memory)
-        text_set(object_in(spec, "resources"), "memory", w.memory);
-    (void)cJSON_AddItemToObject(object_in(spec, "run"), "manifest",
-                                cJSON_Duplicate(manifest, true));
     *ret = j;
     return 0;
 }

@@ -91,6 +91,11 @@ int verb_apply(struct cli *c, struct err *err)
             if (strcmp(json_text_of(o, "action"), "unchanged") != 0)
                 buf_printf(&b, "%s %s%s\n", object_name(c, o), json_text_of(o, "action"),
                            dry ? " (dry run)" : "");
+            if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "deleting")))
+                (void)fprintf(c->err,
+                              "Warning: %s is being deleted, and what was applied goes with it: "
+                              "wait until it is gone, and apply again\n",
+                              object_name(c, o));
         }
         buf_printf(&b, "%d created, %d configured, %d unchanged, %d pruned", counts[0], counts[1],
                    counts[2], counts[3]);
@@ -200,6 +205,8 @@ static const char *held_by(struct cli *c, const struct kind *k, const cJSON *o)
     const char *finalizer = cJSON_GetStringValue(cJSON_GetArrayItem(all, 0));
     double live = 0;
 
+    if (finalizer && !strcmp(finalizer, TARGET_FINALIZER))
+        return "nothing of it is left there (see: hanse describe target)";
     if (finalizer)
         return !strcmp(finalizer, "foregroundDeletion")
                    ? "what it owns is gone"
@@ -280,31 +287,39 @@ static int machines_told(struct cli *c, const char *target, struct err *err)
 }
 
 /* It is said with the Target, so that whoever leads goes on with it. */
-static int machines_leave(struct cli *c, const struct kind *k, const char *ns, const char *name,
-                          struct err *err)
+static const struct leaving {
+    const char *flag, *annotation, *told;
+} leavings[] = {
+    {"leave-machines", LEAVE_ANNOTATION,
+     "what it has of machines is given up if it is out of reach: they may cost until their time to "
+     "live is over; an Event MachineLeft of namespace hanse-system tells of each"},
+    {"leave-behind", LEAVE_BEHIND_ANNOTATION,
+     "what Hanse keeps there for itself, and has not taken away after a minute, is given up, and "
+     "stays there; an Event LeftBehind of namespace hanse-system tells of it"},
+};
+
+static int leaving_say(struct cli *c, const struct kind *k, const char *ns, const char *name,
+                       const struct leaving *l, struct err *err)
 {
     cJSON *body;
-    int rv;
+    int rv = 0;
 
-    if (!arg_flag(&c->args, "leave-machines"))
+    if (!arg_flag(&c->args, l->flag))
         return 0;
     if (k->id != KIND_TARGET)
-        return err_set(err, E_USAGE, "--leave-machines is of targets, not of a %s", k->singular);
-    rv = machines_told(c, name, err);
+        return err_set(err, E_USAGE, "--%s is of targets, not of a %s", l->flag, k->singular);
+    if (!strcmp(l->annotation, LEAVE_ANNOTATION))
+        rv = machines_told(c, name, err);
     if (rv)
         return rv;
     body = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(
         cJSON_AddObjectToObject(cJSON_AddObjectToObject(body, "metadata"), "annotations"),
-        LEAVE_ANNOTATION, "true");
+        l->annotation, "true");
     rv = cli_json(c, "PATCH", cli_path(c, k, ns, false, name), body, NULL, err);
     cJSON_Delete(body);
     if (!rv)
-        (void)fprintf(c->err,
-                      "%s/%s: what it has of machines is given up if it is out of reach: they may "
-                      "cost until their time to live is over; an Event MachineLeft of namespace "
-                      "hanse-system tells of each\n",
-                      k->singular, name);
+        (void)fprintf(c->err, "%s/%s: %s\n", k->singular, name, l->told);
     return rv;
 }
 
@@ -313,7 +328,10 @@ static int delete_one(struct cli *c, const struct kind *k, const char *ns, const
 {
     struct going g = {.c = c, .k = k, .name = name};
     cJSON *left = NULL;
-    int rv = machines_leave(c, k, ns, name, err);
+    int rv = 0;
+
+    for (size_t i = 0; i < sizeof leavings / sizeof *leavings && !rv; i++)
+        rv = leaving_say(c, k, ns, name, &leavings[i], err);
     if (!rv)
         rv = cli_json(c, "DELETE", delete_path(c, k, ns, name), NULL, &left, err);
     bool there = !rv && *json_text_at(left, "metadata.deletionTimestamp");

@@ -205,6 +205,28 @@ static const char *used_text(struct cli *c, const cJSON *of)
     return arena_printf(c->mem, "%.4g of %.0f used", held, gpus);
 }
 
+/* Whether new work may come there. */
+static const char *state_text(const struct cli *c, const cJSON *t)
+{
+    const cJSON *pause;
+
+    if (cJSON_IsTrue(json_at(t, "spec.drain")))
+        return "draining";
+    if (cJSON_IsTrue(json_at(t, "spec.unschedulable")))
+        return "cordoned";
+    if (strcmp(condition_of(t, "Connected"), "False") == 0)
+        return "unreachable";
+    cJSON_ArrayForEach(pause, json_at(t, "status.pauses"))
+    {
+        int64_t until;
+        if (strcmp(json_text_of(pause, "scope"), "target") == 0 &&
+            time_parse(json_text_of(pause, "until"), &until, NULL) == 0 &&
+            until > (int64_t)loop_wall_ms(c->loop))
+            return "paused";
+    }
+    return "open";
+}
+
 static void targets_table(struct cli *c, const cJSON *targets, const cJSON *pool, struct buf *out)
 {
     static const char *const heads[] = {"TARGET", "TIER", "TYPE", "CONNECTED",
@@ -226,9 +248,7 @@ static void targets_table(struct cli *c, const cJSON *targets, const cJSON *pool
         table_cell(&table,
                    used_text(c, cJSON_GetObjectItemCaseSensitive(
                                     cJSON_GetObjectItemCaseSensitive(pool, "targets"), name)));
-        table_cell(&table, cJSON_IsTrue(json_at(t, "spec.drain"))           ? "draining"
-                           : cJSON_IsTrue(json_at(t, "spec.unschedulable")) ? "cordoned"
-                                                                            : "open");
+        table_cell(&table, state_text(c, t));
     }
     if (table.n > 7)
         table_print(&table, out);

@@ -138,6 +138,89 @@ static void workers_describe(struct cli *c, const cJSON *o, struct buf *out)
     buf_char(out, '\n');
 }
 
+static void pods_rows(struct cli *c, const cJSON *list, struct buf *out)
+{
+    static const char *const head[] = {"POD", "RANK", "NODE", "PHASE", "REASON", "MESSAGE"};
+    const cJSON *p;
+    struct table t;
+
+    table_init(&t, c->mem, sizeof head / sizeof *head);
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++)
+        table_cell(&t, head[i]);
+    cJSON_ArrayForEach(p, list)
+    {
+        const char *node = json_text_of(p, "node"), *why = json_text_of(p, "reason");
+        table_cell(&t, json_text_of(p, "name"));
+        table_cell(&t, json_at(p, "rank") ? arena_printf(c->mem, "%.0f", json_number_at(p, "rank"))
+                                          : "-");
+        table_cell(&t, *node ? node : "-");
+        table_cell(&t, json_text_of(p, "phase"));
+        table_cell(&t, *why ? why : "-");
+        table_cell(&t, json_text_of(p, "message"));
+    }
+    table_print(&t, out);
+}
+
+static void pod_events_rows(struct cli *c, const cJSON *list, struct buf *out)
+{
+    static const char *const head[] = {"AGE", "TIMES", "TYPE", "REASON", "ABOUT", "MESSAGE"};
+    const cJSON *e;
+    struct table t;
+
+    table_init(&t, c->mem, sizeof head / sizeof *head);
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++)
+        table_cell(&t, head[i]);
+    cJSON_ArrayForEach(e, list)
+    {
+        char age[16] = "-";
+        int64_t at;
+        if (!time_parse(json_text_of(e, "lastTimestamp"), &at, NULL))
+            age_print(loop_wall_ms(c->loop) - at, age);
+        table_cell(&t, age);
+        table_cell(&t, arena_printf(c->mem, "%.0f", json_number_at(e, "count")));
+        table_cell(&t, json_text_of(e, "type"));
+        table_cell(&t, json_text_of(e, "reason"));
+        table_cell(&t, json_text_of(e, "about"));
+        table_cell(&t, json_text_of(e, "message"));
+    }
+    table_print(&t, out);
+}
+
+/* What its target shows of its run: pods, and what the cluster says of them. Servers that do not
+ * know of it have nothing to tell; who may not ask hears that. */
+static void pods_describe(struct cli *c, const cJSON *o, struct buf *out)
+{
+    cJSON *told = NULL;
+    struct err why = {0};
+    AUTO_BUF path = {0};
+
+    if (!*json_text_at(o, "status.placement.target") &&
+        !cJSON_GetArraySize(json_at(o, "status.ends")))
+        return; /* it has not run anywhere */
+    buf_init(&path, 8192);
+    buf_str(&path, HANSE_API "/namespaces/");
+    client_encode(&path, json_text_at(o, "metadata.namespace"));
+    buf_str(&path, "/operations/pods?workload=");
+    client_encode(&path, json_text_at(o, "metadata.name"));
+    int rv = cli_json(c, "GET", path.p, NULL, &told, &why);
+    if (rv && rv != E_NOTIMPL && rv != E_NOTFOUND && rv != E_CONFLICT)
+        buf_printf(out, "Pods: %s\n\n", why.text);
+    const cJSON *pods = json_at(told, "pods"), *events = json_at(told, "events");
+    if (cJSON_GetArraySize(pods)) {
+        buf_str(out, "Pods:\n");
+        pods_rows(c, pods, out);
+        buf_char(out, '\n');
+    }
+    if (cJSON_GetArraySize(events)) {
+        buf_str(out, "Events of its pods:\n");
+        pod_events_rows(c, events, out);
+        buf_char(out, '\n');
+    }
+    if (*json_text_of(told, "lacks"))
+        buf_printf(out, "Of its pods: %s\n\n", json_text_of(told, "lacks"));
+    cJSON_Delete(told);
+}
+
 static void part_print(const cJSON *o, const char *key, const char *title, struct buf *out)
 {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
@@ -174,8 +257,12 @@ static void describe(struct cli *c, const struct kind *k, const cJSON *o, struct
         }
     part_print(m, "labels", "Labels", out);
     part_print(m, "annotations", "Annotations", out);
+    if (*json_text_of(m, "deletionTimestamp")) /* it stays until nobody holds it */
+        part_print(m, "finalizers", "Held by", out);
     if (k->id == KIND_WORKLOAD)
         workers_describe(c, o, out);
+    if (k->id == KIND_WORKLOAD)
+        pods_describe(c, o, out);
     moves_describe(c, k, o, out);
     cJSON_ArrayForEach(v, o)
     {

@@ -94,6 +94,15 @@ static int verb_unknown(const char *word, struct err *err)
     return err_set(err, E_USAGE, "unknown command \"%s\"; hanse help lists them", word);
 }
 
+/* What ends exec itself must not be taken for the end of its program, which has the statuses of
+ * err.def as well: 255, as with ssh. */
+#define EXEC_FAILED 255
+
+static int failed_status(const struct cli *c, int code)
+{
+    return c->verb && c->verb->run == verb_exec ? EXEC_FAILED : err_info(code)->exit;
+}
+
 int cli_main(int argc, char **argv)
 {
     AUTO_ARENA mem = arena_create(0);
@@ -119,5 +128,5 @@ int cli_main(int argc, char **argv)
         (void)fputs("error: the output cannot be written\n", stderr);
         rv = E_IO;
     }
-    return rv < 0 ? err_info(e.code ? e.code : rv)->exit : c.exit;
+    return rv < 0 ? failed_status(&c, e.code ? e.code : rv) : c.exit;
 }

@@ -1,4 +1,5 @@
-/* What the state cannot answer for: orphans, and what is done about them. */
+/* What the state cannot answer for: orphans, and what is done about them; and what others run on a
+ * target, before it is handed over. */
 #include "api/cli/cli_internal.h"
 
 static const char *holds_text(struct cli *c, const cJSON *orphan)
@@ -213,4 +214,56 @@ int verb_recover(struct cli *c, struct err *err)
     cJSON_Delete(answer);
     cJSON_Delete(all);
     return rv;
+}
+
+/* ---- adopt ---- */
+#define ADOPT_MS 150000 /* a large cluster takes its time to list all that it runs */
+
+static int adopt_ask(struct cli *c, cJSON **ret, struct err *err)
+{
+    const char *ns = arg_text(&c->args, "namespace", NULL);
+    cJSON *body;
+    long limit;
+    int rv = arg_number(&c->args, "limit", 1, 2000, 0, &limit, err);
+
+    if (rv)
+        return rv;
+    c->patience_ms = ADOPT_MS;
+    body = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(body, "target", c->args.pos[0]);
+    if (ns)
+        (void)cJSON_AddStringToObject(body, "namespace", ns);
+    if (limit)
+        (void)cJSON_AddNumberToObject(body, "limit", (double)limit);
+    rv = cli_operate(c, "adopt.shadow", body, ret, err);
+    cJSON_Delete(body);
+    return rv;
+}
+
+int verb_adopt(struct cli *c, struct err *err)
+{
+    const char *format = arg_text(&c->args, "output", "table");
+    bool wide = !strcmp(format, "wide"), table = wide || !strcmp(format, "table");
+    cJSON *report = NULL;
+    AUTO_BUF b = {0};
+
+    if (!table && strcmp(format, "json") != 0 && strcmp(format, "yaml") != 0)
+        return err_set(err, E_USAGE, "-o %s: expected table, wide, json or yaml", format);
+    if (c->args.n_pos != 1)
+        return cli_usage(c, err, "which target?");
+    if (!arg_flag(&c->args, "shadow"))
+        return cli_usage(c, err,
+                         "nothing is taken over by this command yet: --shadow shows what Hanse "
+                         "would have done, and hanse submit -f takes a Job as it is");
+    int rv = adopt_ask(c, &report, err);
+    if (rv)
+        return rv;
+    buf_init(&b, OUT_MAX_BYTES);
+    if (table)
+        adopt_render(report, wide, loop_wall_ms(c->loop), c->mem, &b);
+    else
+        json_out(c, report, format);
+    out_flush(c, &b);
+    cJSON_Delete(report);
+    return 0;
 }

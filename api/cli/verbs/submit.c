@@ -1,5 +1,6 @@
 /* submit: a command, an sbatch script or a foreign manifest becomes a Workload. */
 #include "api/cli/cli_internal.h"
+#include "api/manifests/manifests.h"
 
 #define SCRIPT_MAX_BYTES (1u << 20)
 
@@ -220,6 +221,45 @@ static int from_script(struct cli *c, const char *path, const char *text, size_t
     return rv ? err_prefix(err, "%s", path) : 0;
 }
 
+/* ---- manifests ---- */
+struct notes {
+    struct cli *c;
+    const struct document *doc;
+    unsigned refused;
+};
+
+/* Line by line: what is refused, and what is left out. */
+static void note_print(void *arg, bool refused, const char *field, const char *text)
+{
+    struct notes *n = arg;
+    int line = n->doc->yaml ? yaml_line_of(n->doc->yaml, field) : 0;
+
+    n->refused += refused;
+    (void)fprintf(n->c->err, "%s: %s:%d: %s: %s\n", refused ? "error" : "Warning", n->doc->file,
+                  line > 0 ? line : n->doc->line, field, text);
+}
+
+static int from_manifest(struct cli *c, const struct document *doc, cJSON **ret, struct err *err)
+{
+    struct notes n = {.c = c, .doc = doc};
+    struct err e = {0};
+    int rv = manifest_workload(doc->json, note_print, &n, ret, &e);
+
+    if (!rv)
+        (void)fprintf(c->err,
+                      "Warning: %s:%d: its programs are started as they are, without hanse-run: "
+                      "they keep no checkpoints for a move, and hold no lease\n",
+                      doc->file, doc->line);
+    if (!rv)
+        return 0;
+    if (n.refused)
+        return err_set(err, e.code, "%s: %u of what it says cannot be kept (above), so nothing was "
+                                    "submitted",
+                       doc->file, n.refused);
+    return err_field(err, e.code, e.field, "%s:%d: %s: %s", doc->file,
+                     doc->yaml ? yaml_line_of(doc->yaml, e.field) : doc->line, e.field, e.text);
+}
+
 static int from_file(struct cli *c, const char *path, cJSON **ret, struct err *err)
 {
     AUTO_BUF b = {0};
@@ -240,72 +280,24 @@ static int from_file(struct cli *c, const char *path, cJSON **ret, struct err *e
                      "%s holds %u documents; submit takes one (apply -f takes many)", path, d.n);
     if (!rv && kind_by_api(json_text_of(d.v[0].json, "apiVersion"),
                            json_text_of(d.v[0].json, "kind")) != kind_by_id(KIND_WORKLOAD))
-        rv = manifest_wrap(d.v[0].json, ret, err);
+        rv = from_manifest(c, &d.v[0], ret, err);
     else if (!rv)
         *ret = cJSON_Duplicate(d.v[0].json, true);
     documents_free(&d);
     return rv;
 }
 
-/* ---- following ---- */
-static bool ended(const char *phase)
-{
-    return !strcmp(phase, "Succeeded") || !strcmp(phase, "Failed") || !strcmp(phase, "Cancelled");
-}
-
-struct waiting {
-    struct cli *c;
-    const char *until; /* "Running" or "" = the end */
-    char phase[32], note[2048];
-    bool gone;
-};
-
-static int phase_tell(void *arg, const cJSON *o, bool deleted)
-{
-    struct waiting *w = arg;
-    const char *phase = json_text_at(o, "status.phase"),
-               *target = json_text_at(o, "status.placement.target");
-    char note[2048];
-
-    w->gone = deleted;
-    if (deleted)
-        return 1;
-    str_copy(w->phase, sizeof w->phase, phase);
-    (void)snprintf(note, sizeof note, "%s%s%s%s%s", *phase ? phase : "Queued",
-                   *target ? " on " : "", target, *json_text_at(o, "status.message") ? ": " : "",
-                   json_text_at(o, "status.message"));
-    if (strcmp(note, w->note) != 0)
-        (void)fprintf(w->c->err, "%s\n", note);
-    str_copy(w->note, sizeof w->note, note);
-    return ended(phase) || (*w->until && (!strcmp(phase, w->until) || !strcmp(phase, "Quiescing")));
-}
-
-static int phase_wait(struct cli *c, const char *ns, const char *name, const char *until,
-                      char phase[32], struct err *err)
-{
-    struct waiting w = {.c = c, .until = until};
-    int rv = cli_follow(c, cli_watch_path(c, kind_by_id(KIND_WORKLOAD), ns, name), 0, phase_tell,
-                        &w, err);
-
-    if (!rv && w.gone)
-        rv = err_set(err, E_NOTFOUND, "workload %s was deleted", name);
-    (void)snprintf(phase, 32, "%s", w.phase);
-    return rv;
-}
-
 static int after_submit(struct cli *c, const char *ns, const char *name, struct err *err)
 {
+    const struct logs_wish all = {.tail = -1, .follow = true, .all_epochs = true};
     char phase[32] = "";
+    int64_t epoch = 0;
     int rv = 0;
 
-    if (arg_flag(&c->args, "follow")) {
-        rv = phase_wait(c, ns, name, "Running", phase, err);
-        if (!rv)
-            rv = logs_print(c, ns, name, &(const struct logs_wish){.tail = -1, .follow = true},
-                            err);
-    }
-    if (!rv && (arg_flag(&c->args, "follow") || arg_flag(&c->args, "wait")))
-        rv = phase_wait(c, ns, name, "", phase, err);
+    if (arg_flag(&c->args, "follow"))
+        rv = work_logs(c, ns, name, &all, phase, err);
+    else if (arg_flag(&c->args, "wait"))
+        rv = work_wait(c, ns, name, "", false, &epoch, phase, err);
     if (!rv && *phase && strcmp(phase, "Succeeded") != 0)
         c->exit = 1;
     return rv;
@@ -329,8 +321,12 @@ static int workload_finish(struct cli *c, cJSON *j, struct err *err)
     if (!rv)
         rv = object_admit(NULL, o, err);
     if (!rv)
+        rv = manifest_admit(NULL, o, err);
+    if (!rv)
         cli_warn_unkept(c, o);
     (void)object_unref(o);
+    if (rv && err && *err->field && strncmp(err->text, err->field, strlen(err->field)) != 0)
+        return err_prefix(err, "%s", err->field);
     return rv;
 }
 

@@ -37,6 +37,8 @@ static const struct option delete_options[] = {
     {"ignore-not-found", 0, NULL, "what is gone is no error"},
     {"leave-machines", 0, NULL,
      "of a target out of reach: give up its machines, which may cost until their time to live"},
+    {"leave-behind", 0, NULL,
+     "of a target: give up what Hanse keeps there for itself and cannot take away"},
     {"wait", 0, NULL, "until it is gone: what is held stays until then"},
     END};
 static const struct option apply_options[] = {
@@ -81,7 +83,7 @@ static const struct option submit_options[] = {
     {"partition", 0, "MODE", "target out of reach: wait, replaceAfter=TIME or stopAfter=TIME"},
     {"dry-run", 0, NULL, "print the Workload, submit nothing"},
     {"wait", 0, NULL, "until it has ended; exit 1 when it failed"},
-    {"follow", 0, NULL, "print its log meanwhile"},
+    {"follow", 0, NULL, "print its logs until it has ended; exit 1 when it failed"},
     END};
 static const struct option migrate_options[] = {
     {"to", 0, "TARGET", "there and nowhere else (default: the best place)"},
@@ -102,17 +104,26 @@ static const struct option drain_options[] = {
     {"wait-timeout", 0, "TIME", "at most this long (default: 1h)"},
     END};
 static const struct option logs_options[] = {{"rank", 0, "N", "worker (default: 0)"},
-                                             {"follow", 'f', NULL, "go on with what comes"},
+                                             {"follow", 'f', NULL,
+                                              "go with the work to its end, wherever it moves; "
+                                              "exit 1 when it failed"},
                                              {"tail", 0, "N", "only the last lines"},
                                              {"since", 0, "TIME", "only of that long, such as 5m"},
                                              {"since-time", 0, "WHEN",
                                               "only since then, such as 2026-11-21T03:33:22Z"},
                                              {"timestamps", 0, NULL, "when each line came"},
+                                             {"epoch", 0, "N", "of that life of it"},
+                                             {"previous", 'p', NULL, "of the life before"},
                                              END};
 static const struct option exec_options[] = {
     {"rank", 0, "N", "worker (default: 0)"},
     {"stdin", 'i', NULL, "pass standard input on"},
     {"tty", 't', NULL, "give it a terminal; with -i this one, whose keys go there as they are"},
+    END};
+static const struct option attach_options[] = {
+    {"rank", 0, "N", "worker (default: 0)"},
+    {"stdin", 'i', NULL, "refused: its program has no input; exec -it has"},
+    {"tty", 't', NULL, "refused, likewise"},
     END};
 static const struct option forward_options[] = {{"rank", 0, "N", "worker (default: 0)"}, END};
 static const struct option output_options[] = {OUTPUT("json or yaml"), END};
@@ -136,6 +147,11 @@ static const struct option recover_options[] = {
     {"from-targets", 0, NULL, "take over what targets carry, then settle"},
     {"dead", 0, "TARGET", "this Target is known to be dead, and all on it; may be repeated"},
     OUTPUT("json or yaml"),
+    END};
+static const struct option adopt_options[] = {
+    {"shadow", 0, NULL, "only say what Hanse would have done with it; nothing is changed"},
+    {"limit", 0, "N", "rows at most (default: 500)"},
+    OUTPUT("table, wide, json or yaml"),
     END};
 static const struct option backup_options[] = {
     {"output", 'o', "FILE", "where it goes; - for standard output"},
@@ -185,8 +201,11 @@ const struct verb verb_table[] = {
     {"logs", ALL, "WORKLOAD", "what its programs print",
      "hanse logs resnet-a -f --rank 2\nhanse logs resnet-a --since 5m --timestamps",
      logs_options, verb_logs, "workload"},
+    {"attach", ALL, "WORKLOAD",
+     "what its programs print from now on, until it has ended; exit 1 when it failed",
+     "hanse attach resnet-a --rank 2", attach_options, verb_attach, "workload"},
     {"exec", ALL, "WORKLOAD -- COMMAND ARGUMENT...",
-     "run a program beside it; its exit status is passed on",
+     "run a program beside it; its exit status is passed on; 255: exec itself failed",
      "hanse exec resnet-a -- nvidia-smi\nhanse exec -it resnet-a --rank 2 -- bash", exec_options,
      verb_exec, "workload"},
     {"port-forward", ALL, "WORKLOAD[/RANK] [LOCAL:]REMOTE...",
@@ -237,6 +256,10 @@ const struct verb verb_table[] = {
      "after the hub was lost: workloads are made again from what targets carry; what runs goes on",
      "hanse recover --from-targets\nhanse recover --from-targets --dead par-spoke", recover_options,
      verb_recover, ""},
+    {"adopt", FLEET, "TARGET --shadow [-n NAMESPACE]",
+     "what others run on a target, and what Hanse would have done with it",
+     "hanse adopt fra-k8s --shadow\nhanse adopt fra-k8s --shadow -n vision -o wide", adopt_options,
+     verb_adopt, "target"},
     {"backup", FLEET, "-o FILE [--data DIR]",
      "the whole state in one file, for hanse restore; keep the CA and the key ring besides",
      "hanse backup -o /backup/hanse-$(date +%F).hsb\n"

@@ -166,14 +166,16 @@ static int scan_unicode(struct scan *s, const char *at)
     s->p += 4;
     if (c == 0 && !s->bytes)
         return bad(s, at, "\\u0000 is not accepted in texts");
-    if (c == 0) /* it came over a wire: one text that holds it must not spoil what came with it */
+    /* What came over a wire is not spoiled by one text that holds it, or half of a pair. */
+    if (c == 0)
         c = 0xfffd;
     if (c >= 0xd800 && c <= 0xdfff) {
-        if (c >= 0xdc00 || s->end - s->p < 6 || s->p[0] != '\\' || s->p[1] != 'u' ||
-            !hex4(s->p + 2, s->end, &low) || low < 0xdc00 || low > 0xdfff)
+        bool pair = c < 0xdc00 && s->end - s->p >= 6 && s->p[0] == '\\' && s->p[1] == 'u' &&
+                    hex4(s->p + 2, s->end, &low) && low >= 0xdc00 && low <= 0xdfff;
+        if (!pair && !s->bytes)
             return bad(s, at, "half of a surrogate pair");
-        s->p += 6;
-        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+        s->p += pair ? 6 : 0;
+        c = pair ? 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00) : 0xfffd;
     }
     put_utf8(&s->string, c);
     return 0;

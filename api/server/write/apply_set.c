@@ -15,6 +15,7 @@ struct item {
     const cJSON *doc; /* NULL = pruned */
     int index, action;
     const struct object *old; /* of the view */
+    bool deleting;            /* and is deleted: what is applied goes with it */
     struct object *now;
 };
 struct applying {
@@ -214,6 +215,7 @@ static int item_merge(struct call *c, struct applying *s, struct item *it, struc
 static int item_compute(struct call *c, struct applying *s, struct item *it, struct err *err)
 {
     it->old = call_get(c, it->kind, it->ns, it->name);
+    it->deleting = it->old && it->old->meta->deletionTimestamp;
     int r = item_rights(c, it, it->old ? "patch" : "create", err);
 
     if (!r && !it->old && *it->ns && !namespace_made(s, it->ns))
@@ -389,6 +391,8 @@ static void answer(struct call *c, uint64_t rv)
         cJSON_AddStringToObject(o, "name", it->name);
         if (it->index >= 0)
             cJSON_AddNumberToObject(o, "document", it->index);
+        if (it->deleting)
+            cJSON_AddBoolToObject(o, "deleting", true);
         if (s->dry_run && it->action != ACT_UNCHANGED) {
             diff_side(c, o, "old", it->old);
             diff_side(c, o, "new", it->now);

@@ -3,6 +3,8 @@
  * replaces. */
 #include "api/server/write/write_internal.h"
 
+#include "api/manifests/manifests.h"
+
 static const struct field *top_field(const struct kind *k, const char *json)
 {
     for (unsigned i = 0; i < k->schema->n; i++)
@@ -334,6 +336,8 @@ int object_build(struct api *a, const struct build *b, cJSON *tree, struct objec
         r = migration_asked(now, err);
     if (!r && !b->status)
         r = object_admit(b->old, now, err);
+    if (!r && !b->status)
+        r = manifest_admit(b->old, now, err);
     if (!r && !b->status)
         r = zones_admit(a, b->old, now, err);
     if (!r && b->old)

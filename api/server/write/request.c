@@ -132,6 +132,7 @@ void write_name(struct call *c, struct api_write *w)
     w->fingerprint = c->fingerprint;
     w->old_key = c->old_key;
     w->attempt = c->named++;
+    c->fresh = false; /* what comes after it is computed on what it leads to */
 }
 
 /* Under a key the name that is made up is the same each time. */

@@ -233,6 +233,7 @@ void writing_attempt(struct call *c)
     const struct object *old = NULL;
     int r = 0;
 
+    w->fresh |= c->fresh;
     owners_free(&w->owners);
     w->now = object_unref(w->now);
     c->conflicts = NULL;

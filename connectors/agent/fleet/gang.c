@@ -43,16 +43,11 @@ struct fleet_gang {
 
 static void gang_look(struct fleet_gang *g);
 
-static bool key_is(const struct run_key *a, const struct run_key *b)
-{
-    return a->epoch == b->epoch && a->try_ == b->try_ && strcmp(a->uid, b->uid) == 0;
-}
-
 static struct fleet_gang *gang_find(struct fleet *f, const struct run_key *k)
 {
     list_for_each (it, &f->gangs) {
         struct fleet_gang *g = container_of(it, struct fleet_gang, link);
-        if (key_is(&g->key, k))
+        if (run_key_same(&g->key, k))
             return g;
     }
     return NULL;

@@ -167,7 +167,7 @@ struct run {
     int64_t save_number;
     uint64_t save_grace_ms;
     int64_t told_save, hello_save; /* save_mark() of what was reported last, and in HELLO */
-    uint64_t ended_seq;            /* place in the order of ends, for pruning */
+    uint64_t ended_seq;            /* place in the order of ends, for pruning; 0: it is not over */
     bool final;                    /* the hub's log has its end: pruned ahead of others */
     bool failed;                   /* a worker failed, and the others were asked to stop */
     uint64_t renew_from_ms;        /* of the newest renewal that was one of its; 0: none */
@@ -223,7 +223,6 @@ struct agent {
     struct notices notices;
     struct book book;
     struct list runs;
-    unsigned n_alive, n_ended;
     struct timer orphans;
     uint64_t ended_seq;
     char boot_id[64], state_id[40];
@@ -355,6 +354,8 @@ int runs_load(struct agent *a, struct err *err) MUST_CHECK;
 /* Makes orphans below this process come to it, and reaps them. */
 int runs_adopt(struct agent *a, struct err *err) MUST_CHECK;
 void runs_free(struct agent *a);
+/* How many are here, and how many of these are over (ret_ended may be NULL). */
+unsigned runs_count(const struct agent *a, unsigned *ret_ended);
 struct run *run_by_key(struct agent *a, const struct run_key *k);
 /* the newest try of that uid and epoch */
 struct run *run_newest_try(struct agent *a, const struct run_key *k);
@@ -386,6 +387,10 @@ void worker_start(struct worker *w);
 void worker_socket(const struct worker *w, char out[AGENT_PATH_MAX]);
 /* Starts its shim; w->shim is set then. */
 int worker_launch(struct worker *w, process_exit_cb exited, struct err *err) MUST_CHECK;
+/* Adds what only the agent can say; whose its programs are is settled once: a later agent goes by
+ * it. user and groups are the caller's, and the order points to them. */
+int order_complete(struct agent *a, struct wire_order *o, struct wire_user *user,
+                   char groups[RUN_GROUP_MAX], struct err *err) MUST_CHECK;
 /* Checks whether the order can be started here at all. */
 int order_check(struct agent *a, const struct wire_order *o, struct err *err) MUST_CHECK;
 bool worker_owns(const struct worker *w, int64_t pid);

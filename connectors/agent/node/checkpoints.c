@@ -453,8 +453,9 @@ static void settle_late(void *arg)
 {
     struct run *r = arg;
 
-    log_event(LOG_WARN, "agent.checkpoint_late",
-              LOG_FIELDS({"store", log_str(r->order->checkpoint_base)}));
+    if (!r->ended_seq)
+        log_event(LOG_WARN, "agent.checkpoint_late",
+                  LOG_FIELDS({"store", log_str(r->order->checkpoint_base)}));
     r->cuts->looked_last = true;
     run_changed(r);
 }
@@ -519,7 +520,6 @@ void checkpoints_reported(struct worker *w)
 void checkpoints_consider(struct run *r)
 {
     struct run_cuts *c = r->cuts;
-    struct cut_job *j;
     struct checkpoint_times times;
 
     if (c)
@@ -536,7 +536,7 @@ void checkpoints_consider(struct run *r)
         gather_consider(r, over);
         return;
     }
-    j = mem_new(struct cut_job);
+    struct cut_job *j = mem_new(struct cut_job);
     j->arena = arena_create(0);
     j->cut.ranks = arena_array(j->arena, struct checkpoint_rank, n_sealing(r));
     if (checkpoint_cut_choose(c->seals, n_sealing(r), c->last, over && all_saved(r), j->cut.ranks,

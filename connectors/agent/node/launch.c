@@ -1,6 +1,7 @@
 /* How a worker's shim is started: its command line, its folder, its environment. This file must
  * never start anything that the order does not say. */
 #include "connectors/agent/node/agent_internal.h"
+#include "connectors/program/script.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,42 +9,6 @@
 
 #define SHIM_ARGS 64
 #define CHECKPOINT_ARGS 24
-
-/* ---- scripts ---- */
-/* What the first line says, as the kernel reads it. The interpreter is named here and not left to
- * the kernel, so that a state folder that is mounted noexec does no harm. */
-enum { SHEBANG_NONE, SHEBANG_TAKEN, SHEBANG_EMPTY };
-
-static int shebang_read(const char *script, struct arena *m, const char **ret_program,
-                        const char **ret_arg)
-{
-    if (strncmp(script, "#!", 2) != 0)
-        return SHEBANG_NONE;
-    const char *end = script + strcspn(script, "\n"), *p = script + 2;
-    while (end > p && strchr(" \t\r", end[-1]))
-        end--;
-    p += strspn(p, " \t");
-    size_t n = strcspn(p, " \t\r\n");
-    if (n == 0)
-        return SHEBANG_EMPTY;
-    *ret_program = arena_printf(m, "%.*s", (int)n, p);
-    p += n;
-    p += strspn(p, " \t");
-    *ret_arg = p < end ? arena_printf(m, "%.*s", (int)(end - p), p) : NULL; /* one, whole */
-    return SHEBANG_TAKEN;
-}
-
-static int script_check(const char *script, struct err *err)
-{
-    const char *program, *arg;
-    AUTO_ARENA m = arena_create(0);
-
-    if (shebang_read(script, m, &program, &arg) == SHEBANG_EMPTY)
-        return err_field(err, E_INVALID, "spec.run.script",
-                         "its first line is #! and names no program: write #!/bin/bash, or leave "
-                         "the line out for /bin/sh -e");
-    return 0;
-}
 
 /* ---- ranks: an agent may have some of a gang ---- */
 unsigned worker_at(const struct worker *w)
@@ -114,19 +79,6 @@ int order_check(struct agent *a, const struct wire_order *o, struct err *err)
                            o->workers[i].node, a->cfg.target);
     }
     return rc;
-}
-
-static size_t script_argv(const struct worker *w, struct arena *m, const char **argv)
-{
-    const char *program = "/bin/sh", *arg = "-e";
-    size_t n = 0;
-
-    (void)shebang_read(w->run->order->script, m, &program, &arg);
-    argv[n++] = program;
-    if (arg)
-        argv[n++] = arg;
-    argv[n++] = arena_printf(m, "%s/script", w->run->dir);
-    return n;
 }
 
 /* ---- the shim's command line ---- */
@@ -235,7 +187,7 @@ static size_t shim_argv(const struct worker *w, struct arena *m, const char **ar
     n += checkpoint_argv(w, m, argv + n);
     argv[n++] = "--";
     if (*o->script)
-        n += script_argv(w, m, argv + n);
+        n += script_argv(o->script, arena_printf(m, "%s/script", w->run->dir), m, argv + n);
     for (uint32_t i = 0; i < o->n_argv && n + 1 < max; i++)
         argv[n++] = o->argv[i];
     argv[n] = NULL;
@@ -266,4 +218,23 @@ int worker_launch(struct worker *w, process_exit_cb exited, struct err *err)
                                 .session = true};
     rc = process_spawn(l, &spec, exited, w, &w->shim, &why);
     return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+}
+
+int order_complete(struct agent *a, struct wire_order *o, struct wire_user *user,
+                   char groups[RUN_GROUP_MAX], struct err *err)
+{
+    uint32_t uid, gid;
+    int rc = users_of(a, o->cluster, o->namespace_, &uid, &gid, err);
+
+    if (rc < 0)
+        return rc;
+    *user = (struct wire_user){.uid = uid, .gid = gid};
+    o->run_as = uid ? user : NULL;
+    o->boot_id = a->boot_id;
+    o->accepted_ms = loop_wall_ms(a->loop);
+    o->held = run_processes_text(a->held);
+    a->cfg.os->ops->group_place(a->cfg.os, false, groups);
+    o->groups = groups;
+    o->rendezvous_port = rendezvous_pick(a, o, err);
+    return o->rendezvous_port < 0 ? (int)o->rendezvous_port : 0;
 }

@@ -134,7 +134,7 @@ static void request_list(struct agent *a, uint64_t id)
     AUTO_ARENA m = arena_create(0);
     struct wire_result r = {.outcome = OUT_DONE};
 
-    r.runs = arena_array(m, struct wire_listed, a->n_alive + a->n_ended + 1);
+    r.runs = arena_array(m, struct wire_listed, runs_count(a, NULL) + 1);
     /* No more than who sweeps needs: thousands of runs go into one frame. */
     size_t room = LISTED_WORKERS_MAX;
     list_for_each (it, &a->runs)
@@ -167,7 +167,7 @@ static void request_book(struct agent *a, uint64_t id, const struct wire_book_as
     struct err err;
 
     book_list(&a->book, (unsigned)q->from, loop_wall_ms(a->loop), q->older_ms, m, &r);
-    if (book_room(&a->book, a->n_alive + a->n_ended, &err) < 0)
+    if (book_room(&a->book, runs_count(a, NULL), &err) < 0)
         r.full = err.text;
     wire_tell(a->stream, AF_RESULT, id, wire_result, &r);
 }

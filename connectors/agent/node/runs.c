@@ -14,7 +14,7 @@ struct run *run_by_key(struct agent *a, const struct run_key *k)
 {
     list_for_each (it, &a->runs) {
         struct run *r = container_of(it, struct run, link);
-        if (r->key.epoch == k->epoch && r->key.try_ == k->try_ && strcmp(r->key.uid, k->uid) == 0)
+        if (run_key_same(&r->key, k))
             return r;
     }
     return NULL;
@@ -26,7 +26,7 @@ struct run *run_newest_try(struct agent *a, const struct run_key *k)
 
     list_for_each (it, &a->runs) {
         struct run *r = container_of(it, struct run, link);
-        if (r->key.epoch == k->epoch && strcmp(r->key.uid, k->uid) == 0 &&
+        if (r->key.epoch == k->epoch && run_key_same_workload(&r->key, k) &&
             (!best || r->key.try_ > best->key.try_))
             best = r;
     }
@@ -37,6 +37,8 @@ static enum run_state run_state(const struct run *r)
 {
     unsigned ended = 0, up = 0, never = 0;
 
+    if (r->ended_seq) /* what comes late of a save or a cut changes nothing of it */
+        return r->told;
     for (unsigned i = 0; i < r->n_workers; i++) {
         ended += r->workers[i].state == WS_ENDED;
         never += r->workers[i].report.never_started;
@@ -179,14 +181,29 @@ int run_forget(struct run *r, struct err *err)
         rc = file_remove(a->loop, r->dir, err);
     if (rc < 0)
         return rc;
-    a->n_ended--;
     run_free(r);
     return 0;
 }
 
+/* Counted, not kept by hand: a count that went wrong would stay so. */
+unsigned runs_count(const struct agent *a, unsigned *ret_ended)
+{
+    unsigned n = 0, ended = 0;
+
+    list_for_each (it, &a->runs) {
+        n++;
+        ended += container_of(it, struct run, link)->ended_seq != 0;
+    }
+    if (ret_ended)
+        *ret_ended = ended;
+    return n;
+}
+
 static void runs_prune(struct agent *a)
 {
-    while (a->n_ended > AGENT_ENDED_KEPT) {
+    unsigned ended;
+
+    while (runs_count(a, &ended) && ended > AGENT_ENDED_KEPT) {
         struct run *oldest = NULL;
         struct err err;
         list_for_each (it, &a->runs) {
@@ -258,8 +275,6 @@ static void run_ended(struct run *r, const struct observation *o)
     char key[RUN_KEY_MAX];
 
     r->ended_seq = ++a->ended_seq;
-    a->n_ended++;
-    a->n_alive--;
     run_scrub(r);
     scratch_run_over(r);
     run_key_print(&r->key, key);
@@ -279,6 +294,8 @@ void run_changed(struct run *r)
 {
     struct observation o;
 
+    if (r->ended_seq) /* a run ends once */
+        return;
     for (unsigned i = 0; i < r->n_workers && !r->failed; i++)
         r->failed = report_failed(&r->workers[i].report);
     if (r->failed && !r->stop_signo) /* a gang lives together: the others would wait for ever */
@@ -332,7 +349,7 @@ int run_save(struct run *r, int64_t number, uint64_t grace_ms, struct err *err)
                          "effect with the next start (hanse migrate)");
     if (r->stop_signo)
         return err_set(err, E_CONFLICT, "it was told to stop, and saves anyway");
-    if (number > r->save_number) {
+    if (number > r->save_number && !r->ended_seq) {
         r->save_number = number;
         r->save_grace_ms = grace_ms;
     }
@@ -388,16 +405,16 @@ static int key_check(struct agent *a, const struct wire_order *order, struct err
 {
     const struct run_key *k = &order->key;
     const struct book_hub from = {order->cluster, order->state_rv};
+    unsigned ended, n = runs_count(a, &ended);
 
     if (book_refuses(&a->book, k))
         return err_set(err, E_STALE,
                        "this key, or a newer one of the workload, was given up on this target");
-    if (book_admits(&a->book, from, err) < 0 ||
-        book_room(&a->book, a->n_alive + a->n_ended, err) < 0)
+    if (book_admits(&a->book, from, err) < 0 || book_room(&a->book, n, err) < 0)
         return err ? err->code : E_STALE;
     list_for_each (it, &a->runs) {
         const struct run *r = container_of(it, struct run, link);
-        if (strcmp(r->key.uid, k->uid) != 0)
+        if (!run_key_same_workload(&r->key, k))
             continue;
         if (r->key.epoch > k->epoch || (r->key.epoch == k->epoch && r->key.try_ > k->try_))
             return err_set(err, E_STALE, "epoch %lld of this workload has been here already",
@@ -406,7 +423,7 @@ static int key_check(struct agent *a, const struct wire_order *order, struct err
             return err_set(err, E_BUSY, "epoch %lld of this workload has not ended here",
                            (long long)r->key.epoch);
     }
-    if (a->n_alive >= AGENT_RUNS_MAX)
+    if (n - ended >= AGENT_RUNS_MAX)
         return err_set(err, E_LIMIT, "this agent runs %d already", AGENT_RUNS_MAX);
     return 0;
 }
@@ -458,26 +475,6 @@ static int order_write(struct agent *a, struct wire_order *o, struct buf *ret_te
     return rc < 0 ? rc : file_write(a->loop, path, ret_text->p, ret_text->n, 0600, err);
 }
 
-/* What only the agent can say. Whose its programs are is settled once: a later agent goes by it. */
-static int order_complete(struct agent *a, struct wire_order *o, struct wire_user *user,
-                          char groups[RUN_GROUP_MAX], struct err *err)
-{
-    uint32_t uid, gid;
-    int rc = users_of(a, o->cluster, o->namespace_, &uid, &gid, err);
-
-    if (rc < 0)
-        return rc;
-    *user = (struct wire_user){.uid = uid, .gid = gid};
-    o->run_as = uid ? user : NULL;
-    o->boot_id = a->boot_id;
-    o->accepted_ms = loop_wall_ms(a->loop);
-    o->held = run_processes_text(a->held);
-    a->cfg.os->ops->group_place(a->cfg.os, false, groups);
-    o->groups = groups;
-    o->rendezvous_port = rendezvous_pick(a, o, err);
-    return o->rendezvous_port < 0 ? (int)o->rendezvous_port : 0;
-}
-
 int run_submit(struct agent *a, struct wire_order *order, struct run **ret, struct err *err)
 {
     char key[RUN_KEY_MAX], groups[RUN_GROUP_MAX];
@@ -506,7 +503,6 @@ int run_submit(struct agent *a, struct wire_order *order, struct run **ret, stru
     FAILPOINT("agent.submit.after"); /* accepted; nothing was started */
     cluster_heard(a, order->cluster, order->state_rv, order->state_time_ms);
     r = run_make(a, &order->key, order, mem);
-    a->n_alive++;
     run_key_print(&r->key, key);
     log_event(LOG_INFO, "agent.run_accepted",
               LOG_FIELDS({"key", log_str(key)}, {"workers", log_u64(r->n_workers)}));
@@ -576,7 +572,6 @@ static void run_load(const char *name, void *arg)
     }
     cluster_heard(a, order->cluster, order->state_rv, order->state_time_ms);
     struct run *r = run_make(a, &k, order, mem);
-    a->n_alive++;
     checkpoints_load(r);
     for (unsigned i = 0; i < r->n_workers; i++)
         worker_resume(&r->workers[i]);

@@ -26,6 +26,8 @@ struct part {
     void (*machine_unread)(struct brain *b, const char *target, const char *key, const char *why);
     void (*prices)(struct brain *b, const char *target, const struct machine_price *v, size_t n,
                    const char *currency);
+    /* a target has told how busy the devices of a run are; borrowed */
+    void (*used)(struct brain *b, const char *target, const struct run_use *u);
     void (*tick)(struct brain *b); /* something that was refused may be allowed now */
     void (*drop)(struct brain *b); /* the leadership is over, and b->leads is false */
     void (*fini)(struct brain *b); /* nothing is under way any more */
@@ -67,12 +69,16 @@ struct brain {
     struct strangers *strangers;
     struct saves *saves;
     struct machines *machines;
+    struct adopts *adopts;
+    struct uses *uses;
 };
 
 /* ---- parts.c ---- */
 void brain_allowed(struct brain *b); /* calls tick of every part */
 /* Calls observed of every part. */
 void brain_observed(struct brain *b, const char *workload_uid, const struct observation *o);
+/* Calls used of every part. */
+void brain_used(struct brain *b, const char *target, const struct run_use *u);
 /* Calls machine, machine_unread or prices of every part. */
 void brain_machine(struct brain *b, const char *target, const struct machine_seen *m);
 void brain_machine_unread(struct brain *b, const char *target, const char *key, const char *why);

@@ -74,6 +74,13 @@ void brain_observed(struct brain *b, const char *workload_uid, const struct obse
             p->observed(b, workload_uid, o);
 }
 
+void brain_used(struct brain *b, const char *target, const struct run_use *u)
+{
+    for (const struct part *p = b->parts; p && p->name; p++)
+        if (p->used)
+            p->used(b, target, u);
+}
+
 void brain_machine(struct brain *b, const char *target, const struct machine_seen *m)
 {
     for (const struct part *p = b->parts; p && p->name; p++)

@@ -9,6 +9,7 @@
 #include "controlplane/leader/context/refusals.h"
 #include "controlplane/leader/drive/driver.h"
 #include "controlplane/leader/drive/lease.h"
+#include "controlplane/leader/drive/look.h"
 #include "controlplane/leader/drive/observed.h"
 #include "controlplane/leader/drive/order.h"
 #include "controlplane/leader/move/mover.h"
@@ -327,6 +328,12 @@ void driver_step_end(struct driver *d, enum run_step step, bool requeue)
         driver_workers_blame(d, o->message, c.run.message, sizeof c.run.message);
     else
         str_copy(c.run.message, sizeof c.run.message, o->message);
+    if (step == STEP_ENDED && !requeue && unasked)
+        driver_end_counts(d, c.run.message, sizeof c.run.message);
+    if (e == END_ERROR && !*c.run.message) /* its target said no word of it */
+        (void)snprintf(c.run.message, sizeof c.run.message,
+                       o->term_signal ? "killed by signal %d" : "exit status %d",
+                       o->term_signal ? o->term_signal : o->exit_code);
     if (e == END_NOTHING_SAVED)
         (void)snprintf(c.run.message, sizeof c.run.message,
                        "it ended with 75 (saved, start me again) unasked, and saved no checkpoint "

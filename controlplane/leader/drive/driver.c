@@ -18,243 +18,15 @@
 #include "controlplane/leader/move/mover.h"
 #include "controlplane/leader/site/sites.h"
 
-#include <search.h>
 #include <stdio.h>
 #include <string.h>
 
-#define BACKOFF_MIN_MS 50
 #define LOOK_AGAIN_MS 1000
 #define REPLACE_AHEAD_MS 600000 /* of a long lease: the replacement's place is held for no longer */
-
-static void driver_free(struct driver *d);
-
-/* ---- the table of drivers ---- */
-static int by_uid(const void *a, const void *b)
-{
-    return strcmp(((const struct driver *)a)->uid, ((const struct driver *)b)->uid);
-}
-struct driver *driver_find(struct brain *b, const char *uid)
-{
-    struct driver key;
-
-    str_copy(key.uid, sizeof key.uid, uid);
-    struct driver **found = tfind(&key, &b->drivers->by_uid, by_uid);
-    return found ? *found : NULL;
-}
-
-void drivers_init(struct brain *b)
-{
-    list_init(&b->drivers->adrift);
-}
-
-unsigned drivers_count(const struct brain *b)
-{
-    return b->drivers->n;
-}
-
-static void again(void *arg)
-{
-    driver_tick(arg);
-}
-void driver_later(struct driver *d, uint64_t ms)
-{
-    timer_start(&d->again, ms);
-}
 
 static const struct workload_status *status_of(const struct driver *d)
 {
     return object_as(d->o, workload)->status;
-}
-
-static struct driver *driver_create(struct brain *b, const struct object *o)
-{
-    struct driver *d = mem_new(struct driver);
-
-    d->brain = b;
-    str_copy(d->uid, sizeof d->uid, o->meta->uid);
-    str_copy(d->ns, sizeof d->ns, o->meta->namespace_);
-    str_copy(d->name, sizeof d->name, o->meta->name);
-    str_copy(d->key.uid, sizeof d->key.uid, o->meta->uid);
-    d->backoff_ms = BACKOFF_MIN_MS;
-    timer_init(&d->again, b->loop, again, d);
-    list_init(&d->seat);
-    INV(tsearch(d, &b->drivers->by_uid, by_uid));
-    b->drivers->n++;
-    return d;
-}
-
-/* A driver is linked to its Target, so that a change of reach, or a renewal, visits no others. */
-static void driver_seat(struct driver *d)
-{
-    struct site *t = site_find(d->brain, d->target);
-
-    list_remove(&d->seat);
-    list_push(t ? &t->drivers : &d->brain->drivers->adrift, &d->seat);
-}
-
-void drivers_seat(struct site *t)
-{
-    list_for_each_safe (it, tmp, &t->brain->drivers->adrift) {
-        struct driver *d = container_of(it, struct driver, seat);
-        if (strcmp(d->target, t->name))
-            continue;
-        list_remove(&d->seat);
-        list_push(&t->drivers, &d->seat);
-    }
-}
-
-void drivers_unseat(struct site *t)
-{
-    struct list *it;
-
-    while ((it = list_pop(&t->drivers)) != NULL)
-        list_push(&t->brain->drivers->adrift, it);
-}
-
-/* Takes in the workload as the newest root has it. */
-static void driver_take(struct driver *d, const struct object *o)
-{
-    const struct workload_status *s = object_as(o, workload)->status;
-    int64_t try_ = s->intent ? s->intent->try_ : 0;
-    bool first = !d->o, moved = d->key.epoch != s->epoch;
-
-    (void)object_unref(d->o);
-    d->o = object_ref(o);
-    if (s->placement && (first || strcmp(d->target, s->placement->target))) {
-        str_copy(d->target, sizeof d->target, s->placement->target);
-        driver_seat(d);
-    }
-    if (moved || d->key.try_ != try_) {
-        d->key.epoch = s->epoch;
-        d->key.try_ = try_;
-        d->has_seen = d->quiesced = false;
-        d->untold_since_ms = 0;
-        d->unlisted_ms = 0;
-        d->refused.class_ = (enum refusal_class)0;
-        driver_told_forget(d);
-        d->found_session = 0;
-        d->stop_after_ms = d->stop_grace_ms = 0;
-        d->sent = (struct order_sent){0};
-        if (moved) {
-            d->told_step = -1;
-            d->bad_checkpoints = 0;
-        }
-        d->backoff_ms = BACKOFF_MIN_MS;
-    }
-    if (s->phase != PHASE_UNKNOWN)
-        d->unknown_since_ms = 0;
-    else if (!d->unknown_since_ms)
-        d->unknown_since_ms = loop_now_ms(d->brain->loop);
-    if (first) /* an earlier leader sent its last renewal before this one's election */
-        lease_renewed(d, loop_now_ms(d->brain->loop));
-    lease_pace(d);
-}
-
-/* The driver was dropped while a call was under way, and its workload holds a place again, in a new
- * epoch or a new term. Nothing that the driver knew counts any more. */
-static void driver_revive(struct driver *d)
-{
-    d->dead = false;
-    (void)object_unref(d->o);
-    d->o = NULL;
-    d->key.epoch = d->key.try_ = -1;
-    d->own_epoch = d->own_try = 0;
-    d->looked_epoch = d->look_epoch = 0;
-    d->renewed_ms = 0;
-}
-
-static bool holds(const struct object *o)
-{
-    const struct workload_status *s = o ? object_as(o, workload)->status : NULL;
-
-    return s && phase_holds(s->phase) && !workload_array(object_as(o, workload));
-}
-
-void driver_change(struct brain *b, const struct object *before, const struct object *after)
-{
-    const struct object *o = after ? after : before;
-    struct driver *d = driver_find(b, o->meta->uid);
-
-    if (!d && !holds(after))
-        return;
-    if (!d)
-        d = driver_create(b, after);
-    else if (d->dead && holds(after))
-        driver_revive(d);
-    if (holds(after))
-        driver_take(d, after);
-    else
-        driver_over(d);
-    driver_tick(d);
-}
-
-static bool reset_each(const struct object *o, void *arg)
-{
-    if (holds(o))
-        driver_change(arg, NULL, o);
-    return true;
-}
-void drivers_reset(struct brain *b)
-{
-    root_scan(b->root, KIND_WORKLOAD, NULL, NULL, NULL, reset_each, b);
-}
-
-struct gather {
-    struct driver **v;
-    unsigned n;
-};
-static void gather_each(const void *node, VISIT v, void *arg)
-{
-    struct gather *g = arg;
-
-    if (v == postorder || v == leaf)
-        g->v[g->n++] = *(struct driver *const *)node;
-}
-static struct gather gather(struct brain *b)
-{
-    struct gather g = {mem_alloc((b->drivers->n + 1) * sizeof(struct driver *)), 0};
-
-    twalk_r(b->drivers->by_uid, gather_each, &g);
-    return g;
-}
-/* A tick may free a driver, and a connector may answer at once: this walks a copy of the list. */
-void drivers_tick_target(struct site *t)
-{
-    struct gather g = {NULL, 0};
-    unsigned n = 0;
-
-    list_for_each (it, &t->drivers)
-        n++;
-    g.v = mem_alloc((n + 1) * sizeof(struct driver *));
-    list_for_each (it, &t->drivers)
-        g.v[g.n++] = container_of(it, struct driver, seat);
-    for (unsigned i = 0; i < g.n; i++)
-        driver_tick(g.v[i]);
-    mem_free(g.v);
-}
-void drivers_drop(struct brain *b)
-{
-    struct gather g = gather(b);
-
-    for (unsigned i = 0; i < g.n; i++) {
-        g.v[i]->dead = true;
-        driver_free(g.v[i]);
-    }
-    mem_free(g.v);
-}
-
-/* Frees the driver when no answer is awaited; each answer calls this again. */
-static void driver_free(struct driver *d)
-{
-    timer_stop(&d->again);
-    if (d->proposing || d->calling || d->hurrying || d->telling)
-        return;
-    list_remove(&d->seat);
-    (void)tdelete(d, &d->brain->drivers->by_uid, by_uid);
-    d->brain->drivers->n--;
-    (void)object_unref(d->o);
-    driver_told_forget(d);
-    mem_free(d);
 }
 
 /* ---- what is wanted ---- */
@@ -294,58 +66,10 @@ static void tick_reserved(struct driver *d, struct site *t)
         lease_dispatch(d, t);
 }
 
-#define TARGET_ENDS_MAX 5
 #define BAD_CHECKPOINTS_MAX 16
 
-/* By its target's failure: it has not done its work, whatever its program ended with. */
-static bool broken_off(const struct driver *d)
-{
-    return d->seen.lease_lost || end_row(d->seen.reason)->again == AGAIN_FREE;
-}
-
-/* The target failed the run, not the program, and it is placed again without counting as a failure;
- * but not for ever: a program that kills its own runner must fail some day. */
-static bool target_failed_it(const struct driver *d)
-{
-    const struct workload_status *s = status_of(d);
-    unsigned before = 0;
-
-    if (!broken_off(d))
-        return false;
-    for (uint32_t i = 0; i < s->n_ends; i++)
-        before += end_row(s->ends[i].reason)->again == AGAIN_FREE;
-    return before < TARGET_ENDS_MAX;
-}
-
-/* Exit status 75 means: saved, start me again. A program that says so unasked, and has saved
- * nothing in this epoch, would go round for ever: that is a failure like any other. */
-static bool saved_and_stopped(const struct driver *d)
-{
-    const struct workload_status *s = status_of(d);
-    const struct observation *o = &d->seen;
-
-    return end_says_saved(o->exit_code, o->term_signal, o->reason) &&
-           (d->telling || driver_checkpoint_news(d) ||
-            (s->checkpoint && s->checkpoint->epoch == s->epoch));
-}
-
-/* True when the end that was seen leads back to the queue: the run was stopped for that, lost its
- * lease, or saved and asks for it. */
-static bool end_requeues(const struct driver *d)
-{
-    const struct intent *in = status_of(d)->intent;
-    const struct observation *o = &d->seen;
-
-    if (in && in->op == INTENT_STOP)
-        return false;
-    if (in && in->op == INTENT_QUIESCE)
-        return o->exit_code != 0 || o->term_signal != 0 || broken_off(d);
-    return target_failed_it(d) || saved_and_stopped(d);
-}
-
-/* The run never started. If its checkpoint was the cause, that is marked bad, and the place is
- * kept. */
-static void driver_absent(struct driver *d)
+/* True when the checkpoint of a run that never started was the cause: that is marked bad. */
+static bool checkpoint_judged(struct driver *d)
 {
     /* A misfit checkpoint may be good: the next place has its number of workers. */
     enum end_checkpoint said = end_row(d->seen.reason)->checkpoint;
@@ -353,12 +77,19 @@ static void driver_absent(struct driver *d)
                        (said == CHECKPOINT_MISFIT && PLANTED("policy.any-ranks"))) &&
                       status_of(d)->checkpoint;
 
-    if (checkpoint && d->bad_checkpoints++ < BAD_CHECKPOINTS_MAX) {
-        driver_checkpoint_bad(d);
-        driver_step_end(d, STEP_ABSENT, false);
-        return;
-    }
-    driver_step_end(d, STEP_ABSENT, true);
+    if (!checkpoint || d->bad_checkpoints++ >= BAD_CHECKPOINTS_MAX)
+        return false;
+    driver_checkpoint_bad(d);
+    return true;
+}
+
+/* The same of a run that is over, in whatever phase that is seen: of one whose runners started
+ * nothing, and of no other. */
+static bool start_judged(struct driver *d)
+{
+    bool never = d->seen.state == RUN_ABSENT || d->seen.left_proof;
+
+    return never && checkpoint_judged(d);
 }
 
 static enum partition_mode partition_mode(const struct driver *d)
@@ -390,11 +121,13 @@ static bool report_seen(struct driver *d)
         if (stopped_itself(d)) /* UNKNOWN comes first, then tick_unknown goes on */
             driver_step(d, STEP_UNKNOWN, end_text(END_LEASE_LOST),
                         "its runner was cut off and stopped itself");
-        else
-            driver_step_end(d, STEP_ENDED, end_requeues(d));
+        else {
+            (void)start_judged(d);
+            driver_step_end(d, STEP_ENDED, driver_end_requeues(d));
+        }
         return true;
-    case RUN_ABSENT:
-        driver_absent(d);
+    case RUN_ABSENT: /* the place is kept for a checkpoint before the bad one */
+        driver_step_end(d, STEP_ABSENT, !start_judged(d));
         return true;
     case RUN_RUNNING:
         if (phase == PHASE_DISPATCHING || phase == PHASE_STARTING) {
@@ -459,8 +192,9 @@ static void tick_quiescing(struct driver *d, struct site *t)
     if (d->has_seen && driver_pending(d))
         return;
     if (d->has_seen && (d->seen.state == RUN_ENDED || d->seen.state == RUN_ABSENT)) {
+        (void)start_judged(d);
         if (d->seen.state == RUN_ENDED)
-            driver_step_end(d, STEP_ENDED, end_requeues(d));
+            driver_step_end(d, STEP_ENDED, driver_end_requeues(d));
         else
             driver_step_end(d, STEP_ABSENT, !stop);
         return;
@@ -525,14 +259,16 @@ static void tick_unknown(struct driver *d, struct site *t)
         return;
     }
     if (d->has_seen && d->seen.state == RUN_ENDED) {
-        driver_step_end(d, STEP_ENDED, end_requeues(d));
+        (void)start_judged(d);
+        driver_step_end(d, STEP_ENDED, driver_end_requeues(d));
         return;
     }
     if (d->has_seen && d->seen.state == RUN_ABSENT) {
+        (void)start_judged(d);
         driver_step_end(d, STEP_ABSENT, true);
         return;
     }
-    if (lease_too_late(d))
+    if (lease_too_late(d) || driver_lost_otherwise(d, t))
         return;
     if (t && t->reachable && !driver_estranged(d, t)) {
         bool seen = d->has_seen && d->found_session == t->session && d->seen.state != RUN_UNKNOWN;

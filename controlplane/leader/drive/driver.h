@@ -87,6 +87,8 @@ struct driver {
 };
 
 void driver_change(struct brain *b, const struct object *before, const struct object *after);
+/* Its spec was changed while it runs, in what counts only from its next epoch on. */
+bool driver_spec_waits(const struct object *before, const struct object *after);
 void drivers_init(struct brain *b);
 void drivers_reset(struct brain *b);
 unsigned drivers_count(const struct brain *b);
@@ -99,6 +101,7 @@ void drivers_drop(struct brain *b);
  * another state folder. It knows nothing of the run, so what it says of it proves nothing. */
 bool driver_estranged(const struct driver *d, const struct site *t);
 struct driver *driver_find(struct brain *b, const char *uid);
+void driver_free(struct driver *d); /* once no answer is awaited; each answer calls this again */
 void driver_tick(struct driver *d);
 void driver_later(struct driver *d, uint64_t ms);
 

@@ -169,3 +169,64 @@ bool driver_place_differs(struct driver *d)
     driver_step(d, STEP_REQUEUE, reason_text(REASON_CHECKPOINT_RANKS), why);
     return true;
 }
+
+/* ---- is there a second start? ---- */
+#define BROKEN_OFF_MAX 5
+#define BROKEN_OFF_MS (24LL * 3600 * 1000)
+
+/* By its target's failure: it has not done its work, whatever its program ended with. */
+static bool broken_off(const struct driver *d)
+{
+    return d->seen.lease_lost || end_row(d->seen.reason)->again == AGAIN_FREE;
+}
+
+/* A program that kills its own runner must fail some day; one that has saved since, or lives
+ * through many failures of its target because it runs for months, does not kill its runner. */
+static bool too_often(const struct driver *d)
+{
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    int64_t saved = s->checkpoint ? s->checkpoint->epoch : 0, now = root_time(d->brain->root);
+    unsigned before = 0;
+
+    for (uint32_t i = 0; i < s->n_ends; i++)
+        before += end_row(s->ends[i].reason)->again == AGAIN_FREE && s->ends[i].epoch > saved &&
+                  now - s->ends[i].at < BROKEN_OFF_MS;
+    return before >= BROKEN_OFF_MAX && !driver_checkpoint_news(d);
+}
+
+/* Exit status 75 means: saved, start me again. A program that says so unasked, and has saved
+ * nothing in this epoch, would go round for ever: that is a failure like any other. */
+static bool saved_and_stopped(const struct driver *d)
+{
+    const struct workload_status *s = object_as(d->o, workload)->status;
+    const struct observation *o = &d->seen;
+
+    return end_says_saved(o->exit_code, o->term_signal, o->reason) &&
+           (d->telling || driver_checkpoint_news(d) ||
+            (s->checkpoint && s->checkpoint->epoch == s->epoch));
+}
+
+bool driver_end_requeues(const struct driver *d)
+{
+    const struct intent *in = object_as(d->o, workload)->status->intent;
+    const struct observation *o = &d->seen;
+
+    if (in && in->op == INTENT_STOP)
+        return false;
+    if (o->left_proof) /* its runners started nothing */
+        return true;
+    if (in && in->op == INTENT_QUIESCE)
+        return o->exit_code != 0 || o->term_signal != 0 || broken_off(d);
+    return (broken_off(d) && !too_often(d)) || saved_and_stopped(d);
+}
+
+void driver_end_counts(const struct driver *d, char *out, size_t size)
+{
+    size_t n = strlen(out);
+
+    if (broken_off(d) && too_often(d))
+        (void)snprintf(out + n, size - n,
+                       "%sits target failed it more than %d times in a day, and it saved no "
+                       "checkpoint meanwhile: that counts as a failure (spec.run.retries)",
+                       n ? "; " : "", BROKEN_OFF_MAX);
+}

@@ -22,14 +22,10 @@
 #define ORPHAN_GRACE_MS 5000
 #define ORPHAN_STOP_MS 60000
 #define PENDING_TOLD_EVERY_MS 30000
-#define UNTOLD_ASKED_MS 5000
 #define SILENT_TOLD 2 /* so many calls in a row that are not answered are told to people */
 #define WITHDRAWN_LEAST_MS 30000
 #define COPY_LOOK_MS 1000
-#define RUN_NOT_TOLD "its target is in reach, and cannot tell what became of it"
-#define AGENT_REPLACED                                                                             \
-    "an agent with another state folder speaks for its target, and knows nothing of it: it may "   \
-    "still run. Once its old machine is known to be off: hanse fence"
+#define NEVER_STARTED_EXIT 126 /* as of a runner that starts nothing */
 
 /* ---- what targets tell on their own ---- */
 struct orphan_stop {
@@ -53,6 +49,8 @@ static void orphan_end(struct site *t, const struct observation *o)
     struct orphan_stop *s;
     char key[RUN_KEY_MAX];
 
+    if (o->state == RUN_ENDED && t->connector->ops->finalize)
+        t->sweep_due = true; /* what is kept of it for us may go: nobody else says so */
     if (o->state != RUN_RUNNING && o->state != RUN_STARTING && o->state != RUN_PENDING)
         return;
     t->sweep_due = true; /* whether its end was told before */
@@ -85,10 +83,24 @@ const struct observation *driver_doubt(const struct driver *d, const struct obse
     if (o->state != RUN_ABSENT || !workload_has_run(object_as(d->o, workload)->status))
         return o;
     *room = *o;
+    if (o->left_proof) { /* what was seen was a runner that started nothing */
+        room->state = RUN_ENDED;
+        room->proof = o->left_proof;
+        room->exit_code = NEVER_STARTED_EXIT;
+        return room;
+    }
     room->state = RUN_UNKNOWN;
     room->proof = (enum proof)0;
     str_copy(room->message, sizeof room->message, FORGOTTEN);
     return room;
+}
+
+/* An answer comes by its own way, and may have been given ahead of news that came sooner: what runs
+ * has not begun to start since. */
+static bool is_old_news(const struct driver *d, const struct observation *o)
+{
+    return d->has_seen && run_key_same(&d->seen.key, &o->key) && d->seen.state == RUN_RUNNING &&
+           (o->state == RUN_STARTING || o->state == RUN_PENDING);
 }
 
 /* Takes in news of this run. A reported checkpoint stays known, for not every answer repeats it. */
@@ -98,7 +110,7 @@ void driver_take_seen(struct driver *d, const struct observation *o)
     bool same = d->seen.key.epoch == o->key.epoch;
     struct err err;
 
-    if (driver_estranged(d, site_find(d->brain, d->target)))
+    if (driver_estranged(d, site_find(d->brain, d->target)) || is_old_news(d, o))
         return;
     d->seen = *o;
     d->has_seen = true;
@@ -238,85 +250,6 @@ void driver_rejected(struct driver *d, const struct refusal *why, const struct o
         site_refused(t);
 }
 
-/* ---- what is out of reach, or cannot be told ---- */
-bool driver_estranged(const struct driver *d, const struct site *t)
-{
-    const struct workload_status *s = d->o ? object_as(d->o, workload)->status : NULL;
-    const struct intent *in = s ? s->intent : NULL;
-    char agent[64];
-
-    if (!t || !t->reachable || !in || !*in->agent)
-        return false;
-    site_agent_of(t, s->placement, agent);
-    return *agent && strcmp(in->agent, agent) != 0 && !PLANTED("run.any-agent");
-}
-
-/* In reach, and unable to tell: as if it were out of reach. Its object is gone, its node does not
- * answer: that proves nothing, and must not hold its workload for ever. */
-bool driver_untold(const struct driver *d, const struct site *t)
-{
-    return t && d->has_seen && d->seen.state == RUN_UNKNOWN && d->untold_since_ms &&
-           loop_now_ms(d->brain->loop) - d->untold_since_ms >= site_suspect_after(t) &&
-           !PLANTED("run.untold-runs-on");
-}
-
-bool driver_still_untold(struct driver *d, const struct site *t)
-{
-    if (!driver_untold(d, t) || object_as(d->o, workload)->status->phase != PHASE_UNKNOWN)
-        return false;
-    d->untold_asked_ms = loop_now_ms(d->brain->loop);
-    driver_later(d, 0);
-    return true;
-}
-
-bool driver_asks_again(struct driver *d)
-{
-    uint64_t now = loop_now_ms(d->brain->loop), since = now - d->untold_asked_ms;
-
-    if (since < UNTOLD_ASKED_MS) {
-        driver_later(d, UNTOLD_ASKED_MS - since);
-        return false;
-    }
-    d->untold_asked_ms = now;
-    return true;
-}
-
-/* Its target has it nowhere, and may still start it: until when, and that it is not tried elsewhere
- * before. */
-static bool tell_start_by(struct driver *d)
-{
-    int64_t until = d->unlisted_ms ? lease_starts_until(d) : 0;
-    char text[300], at[32];
-
-    if (!until)
-        return false;
-    time_print(until, at);
-    (void)snprintf(text, sizeof text,
-                   "target %.100s does not have it, and may still start it until %s: it is not "
-                   "tried elsewhere before",
-                   d->target, at);
-    driver_step(d, STEP_UNKNOWN, "MayStillStart", text);
-    return true;
-}
-
-bool driver_lost(struct driver *d, const struct site *t)
-{
-    bool near = t && !t->suspect, estranged = near && driver_estranged(d, t);
-
-    if (near && !estranged && !driver_untold(d, t))
-        return false;
-    if (near && !estranged && tell_start_by(d))
-        return true;
-    if (near && !estranged)
-        driver_step(d, STEP_UNKNOWN, "RunNotTold",
-                    *d->seen.message ? d->seen.message : RUN_NOT_TOLD);
-    else if (near)
-        driver_step(d, STEP_UNKNOWN, end_text(END_AGENT_REPLACED), AGENT_REPLACED);
-    else
-        driver_step(d, STEP_UNKNOWN, "TargetUnreachable", t ? t->why : "its Target was removed");
-    return true;
-}
-
 /* ---- its workers ---- */
 #define TIME_MAX_MS 253402300799000 /* the end of the year 9999 */
 
@@ -373,8 +306,8 @@ static void worker_take(struct driver *d, const struct run_worker *w)
             s->devices |= 1ull << w->gpus[i];
     str_cut(s->reason, sizeof s->reason, w->reason);
     str_cut(s->id, sizeof s->id, w->id);
-    hide_text(d->brain, d->o, s->reason);
-    hide_text(d->brain, d->o, s->id);
+    hide_word(d->brain, d->o, s->reason, sizeof s->reason);
+    hide_word(d->brain, d->o, s->id, sizeof s->id);
 }
 
 void driver_workers(struct site *t, const struct run_workers *w)

@@ -9,7 +9,8 @@ void driver_observed(struct site *t, const struct observation *o);
 void driver_saved(struct site *t, const struct run_key *k, const struct run_checkpoint_report *c);
 void driver_take_seen(struct driver *d, const struct observation *o);
 /* Who says that nothing of a run was ever started, and was seen to run it, has forgotten: he cannot
- * tell. Returns o, or room, which then has what o is worth. */
+ * tell; unless he proves as well that nothing of it is left: then it has ended. Returns o, or room,
+ * which then has what o is worth. */
 const struct observation *driver_doubt(const struct driver *d, const struct observation *o,
                                        struct observation *room);
 /* Records the proof that nothing ever started under the run's key. */
@@ -48,6 +49,8 @@ bool driver_asks_again(struct driver *d); /* false: not yet; it is ticked when i
 /* Proposes UNKNOWN when its target is out of reach, has another agent, or cannot tell what became
  * of it; true if it did. */
 bool driver_lost(struct driver *d, const struct site *t);
+/* It is Unknown for another reason by now: proposes that; true if it did. */
+bool driver_lost_otherwise(struct driver *d, const struct site *t);
 /* Takes in where a run is that was pending. */
 void driver_seated(struct site *t, const struct run_key *k, const struct placement *at);
 /* Proposes what was seen of a run's waiting at its target, or that it has its nodes; true if it

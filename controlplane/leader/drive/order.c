@@ -254,10 +254,12 @@ void order_resolve(const struct object *o, struct arena *a, struct run_order *re
         argv[n++] = run->args[i];
     ret->ns = o->meta->namespace_;
     ret->name = o->meta->name;
+    ret->priority_class = text_or_none(s->priorityClassName);
     ret->image = text_or_none(run->image);
     ret->argv = argv;
     ret->script = text_or_none(run->script);
     ret->cwd = text_or_none(run->workingDir);
+    ret->manifest = run->manifest.n ? arena_strndup(a, run->manifest.p, run->manifest.n) : "";
     ret->cpu_milli = s->resources ? s->resources->cpu : 0;
     ret->memory_bytes = s->resources ? s->resources->memory : 0;
     ret->gpus = s->resources && s->resources->gpu ? s->resources->gpu->count : 0;
@@ -407,10 +409,12 @@ static void digest(const struct run_order *o, unsigned char ret[32])
     const char *const texts[] = {o->key.uid,
                                  o->ns,
                                  o->name,
+                                 o->priority_class,
                                  o->principal,
                                  o->image,
                                  o->script,
                                  o->cwd,
+                                 o->manifest,
                                  o->signal,
                                  o->save_signal,
                                  o->document,

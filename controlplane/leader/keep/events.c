@@ -34,7 +34,9 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
         "StoreNotSearched",  "CheckpointRefused", "TwoAgents",    "BookFull", "AgentReplaced",
         "SaveFailed",        "GoesAway",          "CheckpointBad", "MachineUnknown",
         "PriceAboveCap",     "OrderRefused",      "EndDenied",    "NotAsOrdered",
-        "MachinesEndEarly",  "MachineUnreadable", "NotAnswered",   "MachineLeft"};
+        "MachinesEndEarly",  "MachineUnreadable", "NotAnswered",   "MachineLeft",
+        "RunNotRead",        "DeletionWaits",     "LeftBehind",   "NotDiagnosed",
+        "NamespaceNotKept",  "GPUIdle"};
     struct events *e = b->events;
     struct told *t;
     va_list ap;
@@ -52,6 +54,8 @@ static void PRINTF_LIKE(6, 7) tell(struct brain *b, const char *ns, const char *
     va_start(ap, fmt);
     (void)vsnprintf(t->message, sizeof t->message, fmt, ap);
     va_end(ap);
+    for (size_t n = strlen(t->message); n && t->message[n - 1] == ' '; n--)
+        t->message[n - 1] = '\0'; /* nothing is said of it but its reason */
     list_push(&e->waiting, &t->link);
     e->n++;
     if (!timer_active(&e->timer))
@@ -92,14 +96,15 @@ static void of_workload(struct brain *b, const struct object *o, const struct wo
         return;
     case PHASE_QUEUED:
         if (was && phase_live(was->phase) && end)
-            tell(b, ns, m->name, m->uid, "Requeued", "it ended on %s: %s %.300s", end->target,
-                 end->reason, end->message);
+            tell(b, ns, m->name, m->uid, "Requeued", "it ended on %s: %s%s%.300s", end->target,
+                 end->reason, *end->message ? " " : "", end->message);
         return;
     case PHASE_STOPPED:
     case PHASE_SUCCEEDED:
     case PHASE_FAILED:
     case PHASE_CANCELLED:
-        tell(b, ns, m->name, m->uid, phase_text(s->phase), "%s %.300s", s->reason, s->message);
+        tell(b, ns, m->name, m->uid, phase_text(s->phase), "%s%s%.300s", s->reason,
+             *s->message ? " " : "", s->message);
         return;
     default:
         return;
@@ -210,7 +215,8 @@ static void of_global(struct brain *b, const struct object *o, const char *reaso
     if (b->events->n > n) {
         struct told *t = container_of(b->events->waiting.prev, struct told, link);
         t->kind = o->kind->id;
-        t->lasts = !strcmp(reason, "MachineLeft"); /* it may cost, and goes with its Target */
+        /* they are told of what is there still, and go with their Target */
+        t->lasts = !strcmp(reason, "MachineLeft") || !strcmp(reason, "LeftBehind");
     }
 }
 
@@ -229,8 +235,8 @@ void events_book_full(struct brain *b, const struct object *target, const char *
     of_global(b, target, "BookFull", why);
 }
 
-void events_of_machines(struct brain *b, const struct object *target, const char *reason,
-                        const char *why)
+void events_of_target(struct brain *b, const struct object *target, const char *reason,
+                      const char *why)
 {
     of_global(b, target, reason, why);
 }

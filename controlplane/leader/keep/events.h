@@ -15,7 +15,7 @@ void events_init(struct brain *b);
 void events_change(struct brain *b, const struct change *c);
 /* Tells why something of it goes on for a while. The callers of this and of the next two may repeat
  * it at any rate: an Event is repeated at most every ten seconds. `reason` is static: NotReplaced
- * (a lost workload keeps its place, since nothing else has room), NotAnswered. */
+ * (a lost workload keeps its place, since nothing else has room), NotAnswered, RunNotRead. */
 void events_sometimes(struct brain *b, const struct object *workload, const char *reason,
                       const char *why);
 /* cause: MOVE_SICK or MOVE_SPOT */
@@ -24,9 +24,9 @@ void events_stays(struct brain *b, const struct object *workload, enum move_caus
 /* Tells that the runner of a lost workload may live for left_ms more by the lease it was
  * granted. */
 void events_lease_runs(struct brain *b, const struct object *workload, uint64_t left_ms);
-/* Of the machines of a Target; reason is static. */
-void events_of_machines(struct brain *b, const struct object *target, const char *reason,
-                        const char *why);
+/* Of a Target, or its machines; reason is static. */
+void events_of_target(struct brain *b, const struct object *target, const char *reason,
+                      const char *why);
 /* The target lists a run of the workload as alive that it had called ended. */
 void events_end_denied(struct brain *b, const struct object *target, const struct object *workload,
                        const char *why);

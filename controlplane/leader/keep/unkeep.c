@@ -9,10 +9,12 @@
 #include "controlplane/leader/keep/unkeep.h"
 
 #include "connectors/kept/kept.h"
+#include "controlplane/leader/keep/events.h"
 #include "controlplane/leader/logs/logs.h"
 
 #include "api/base/log.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define LOOK_EVERY_MS (5ul * 1000)
@@ -135,6 +137,22 @@ static bool is_bad(const struct brain *b, const struct unkeep_job *j)
     return false;
 }
 
+/* It stays as long as they do: whoever deleted it, or wonders why it is there, reads for what it
+ * waits and how to give up. */
+static void tell_people(struct brain *b, const struct unkeep_job *j)
+{
+    const struct object *o = root_get(b->root, KIND_WORKLOAD, j->ns, j->name);
+    char text[400];
+
+    if (!o || strcmp(o->meta->uid, j->uid) != 0)
+        return;
+    (void)snprintf(text, sizeof text,
+                   "it stays until its logs are removed: %.220s; who gives up on them takes the "
+                   "finalizer " LOGS_FINALIZER " away, and they are left there",
+                   j->err.text);
+    events_sometimes(b, o, "LogsLeft", text);
+}
+
 static void failed(struct brain *b, const struct unkeep_job *j)
 {
     if (j->at < j->n && j->brain) {
@@ -146,6 +164,7 @@ static void failed(struct brain *b, const struct unkeep_job *j)
               LOG_FIELDS({"workload", log_str(j->name)}, {"namespace", log_str(j->ns)},
                          {"uid", log_str(j->uid)}, {"why", log_str(j->err.text)}));
     b->unkeep->told = true;
+    tell_people(b, j);
     brain_later(b, &b->unkeep->look, LOOK_EVERY_MS);
 }
 

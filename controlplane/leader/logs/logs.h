@@ -25,7 +25,7 @@ int logs_place(struct brain *b, const struct object *workload, const struct run_
                struct arena *a, struct logs_place *ret, struct err *err) MUST_CHECK;
 
 /* The logs of the run that this Workload is, or was last, go to a store. */
-bool kept_view_possible(const struct object *workload);
+bool kept_view_possible(const struct object *workload, int64_t epoch);
 /* Reads that. The sink hears of it as of connector_ops.logs, from the loop's next turn on. */
 struct kept_view;
 struct kept_join { /* with what its target itself can tell (site/exec.c) */
@@ -35,7 +35,7 @@ struct kept_join { /* with what its target itself can tell (site/exec.c) */
     bool resumes, mid;
     uint64_t from;
     uint64_t stop;
-    void (*told)(uint64_t at, bool mid, void *arg); /* all up to that byte */
+    void (*told)(int64_t try_, uint64_t at, bool mid, void *arg); /* all up to that byte of it */
     /* All that is kept now was told, and that is not all; or there is a gap, and it was to stop at
      * it. True: whoever asked goes on by himself, and the view is gone. */
     bool (*rest)(int64_t try_, void *arg);

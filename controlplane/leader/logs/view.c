@@ -72,15 +72,13 @@ int logs_env(struct brain *b, const struct target_logs *logs, struct arena *a,
         b->cfg.secret_put(b->cfg.arg, text);
     }
     *ret = env;
-    if (n == 0)
-        return err_set(err, E_NOTFOUND,
-                       "Secret %.100s of namespace hanse-system, which spec.logs of the target "
-                       "names, has no AWS_ACCESS_KEY_ID",
-                       secret);
-    return bytes > ENV_BYTES_MAX
-               ? err_set(err, E_TOOLARGE, "the keys in Secret %.100s have more than %d bytes",
-                         secret, ENV_BYTES_MAX)
-               : 0;
+    if (n > 0 && bytes <= ENV_BYTES_MAX)
+        return 0;
+    /* Whoever reads a log hears of it: the names of the hub's Secrets are none of his. */
+    return err_set(err, n ? E_TOOLARGE : E_NOTFOUND,
+                   "the store of its logs cannot be reached: the Secret that spec.logs of its "
+                   "target names %s",
+                   n ? "has keys that are too long" : "has no AWS_ACCESS_KEY_ID");
 }
 
 void logs_env_wipe(const char *const *env)
@@ -117,32 +115,32 @@ int logs_place(struct brain *b, const struct object *workload, const struct run_
 
 /* ---- which ---- */
 /* NULL: its logs went nowhere. */
-static const struct target_logs *logs_of(const struct workload_status *s)
+static const struct target_logs *logs_of(const struct workload_status *s, int64_t epoch)
 {
-    if (s->intent && phase_live(s->phase))
+    if (s->intent && phase_live(s->phase) && epoch == s->epoch)
         return s->intent->logs;
     for (uint32_t i = s->n_ends; i > 0; i--)
-        if (s->ends[i - 1].epoch == s->epoch)
+        if (s->ends[i - 1].epoch == epoch)
             return s->ends[i - 1].logs;
     return NULL;
 }
 
 /* 0: not known. */
-static int64_t ranks_of(const struct workload_status *s)
+static int64_t ranks_of(const struct workload_status *s, int64_t epoch)
 {
-    if (phase_live(s->phase) && s->placement)
+    if (phase_live(s->phase) && s->placement && epoch == s->epoch)
         return s->placement->n_assignments;
     for (uint32_t i = s->n_ends; i > 0; i--)
-        if (s->ends[i - 1].epoch == s->epoch)
+        if (s->ends[i - 1].epoch == epoch)
             return s->ends[i - 1].workers;
     return 0;
 }
 
-bool kept_view_possible(const struct object *workload)
+bool kept_view_possible(const struct object *workload, int64_t epoch)
 {
     const struct workload_status *s = object_as(workload, workload)->status;
 
-    return s && logs_of(s);
+    return s && logs_of(s, epoch);
 }
 
 static bool lives(const struct kept_view *v)
@@ -281,7 +279,7 @@ static void view_news(struct kept_view *v)
     bool mid = false;
     uint64_t at = kept_at(v->reader, &mid);
     if (v->step == NEXT)
-        v->join.told(at, mid, v->join.arg);
+        v->join.told(kept_try(v->reader), at, mid, v->join.arg);
     if (v->step == NEXT && !v->more) {
         view_rest(v);
         return;
@@ -348,13 +346,13 @@ int kept_view_open(struct brain *b, const struct object *workload, const struct 
                    struct kept_view **ret, struct err *err)
 {
     const struct workload_status *s = object_as(workload, workload)->status;
-    const struct target_logs *logs = logs_of(s);
+    const struct target_logs *logs = logs_of(s, e->epoch);
     char base[KEPT_PATH_MAX];
 
     if (b->sites->n_views >= VIEWS_MAX || of_its_store(b, logs->store, false) >= VIEWS_OF_A_STORE)
         return err_set(err, E_LIMIT, "more than %d logs are read from stores, %d from one",
                        VIEWS_MAX, VIEWS_OF_A_STORE);
-    int64_t ranks = ranks_of(s);
+    int64_t ranks = ranks_of(s, e->epoch);
     if (ranks && (e->rank < 0 || e->rank >= ranks))
         return err_set(err, E_NOTFOUND, "there is no rank %lld: the run had %lld workers",
                        (long long)e->rank, (long long)ranks);
@@ -374,12 +372,12 @@ int kept_view_open(struct brain *b, const struct object *workload, const struct 
     str_copy(v->workload, sizeof v->workload, workload->meta->name);
     str_copy(v->store, sizeof v->store, logs->store);
     str_copy(v->target, sizeof v->target, s->placement ? s->placement->target : "");
-    v->epoch = s->epoch;
+    v->epoch = e->epoch;
     v->follow = e->follow;
     v->sink = *sink;
     v->join = *join;
     v->q.base = arena_strdup(v->a, base);
-    v->q.epoch = s->epoch;
+    v->q.epoch = e->epoch;
     v->q.rank = e->rank;
     v->q.try_ = join->try_;
     v->q.tail_lines = join->tail_lines;

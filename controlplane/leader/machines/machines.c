@@ -256,7 +256,7 @@ static void stranger(struct farm *f, const struct machine_seen *m)
                    "left alone, and ends by its time to live; the target knows what it costs",
                    m->key, m->id);
     if (o)
-        events_of_machines(f->brain, o, "MachineUnknown", text);
+        events_of_target(f->brain, o, "MachineUnknown", text);
 }
 
 void machines_machine(struct brain *b, const char *target, const struct machine_seen *m)
@@ -304,7 +304,7 @@ void machines_unread(struct brain *b, const char *target, const char *key, const
                          {"why", log_str(text)}));
     (void)snprintf(text, sizeof text, "what it tells of %s%.63s cannot be read: %.300s",
                    *key ? "machine " : "machines", key, had);
-    events_of_machines(b, t, "MachineUnreadable", text);
+    events_of_target(b, t, "MachineUnreadable", text);
 }
 
 void machines_prices(struct brain *b, const char *target, const struct machine_price *v, size_t n,

@@ -87,8 +87,8 @@ static void capped_tell(const struct farm_look *l, const struct machine_pool *p,
     if (!strcmp(f->capped, p->name))
         return;
     str_copy(f->capped, sizeof f->capped, p->name);
-    events_of_machines(f->brain, root_get(l->root, KIND_TARGET, "", f->target), "PriceAboveCap",
-                       text);
+    events_of_target(f->brain, root_get(l->root, KIND_TARGET, "", f->target), "PriceAboveCap",
+                     text);
 }
 
 /* What the target asks at the order itself it checks by the cap that goes with it. Prices in
@@ -165,7 +165,7 @@ static bool early(const struct farm_look *l, const struct machine_pool *p)
     if (e.since > f->early_told && e.until > l->time) {
         f->early_told = e.since;
         machine_early_print(p, &e, text, sizeof text);
-        events_of_machines(f->brain, target, "MachinesEndEarly", text);
+        events_of_target(f->brain, target, "MachinesEndEarly", text);
     }
     return e.until > l->time || e.coming;
 }

@@ -47,8 +47,7 @@ const struct orphan *orphan_listed(const struct site *t, const char *key, struct
 static bool condemned(const struct site *t, const struct run_key *k)
 {
     for (size_t i = 0; i < t->n_condemned; i++)
-        if (t->condemned[i].epoch == k->epoch && t->condemned[i].try_ == k->try_ &&
-            !strcmp(t->condemned[i].uid, k->uid))
+        if (run_key_same(&t->condemned[i], k))
             return true;
     return false;
 }

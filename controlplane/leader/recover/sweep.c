@@ -10,8 +10,11 @@
 #include "controlplane/leader/recover/sweep.h"
 
 #include "api/base/failpoint.h"
+#include "api/base/log.h"
+#include "controlplane/leader/context/hide.h"
 #include "controlplane/leader/context/refusals.h"
 #include "controlplane/leader/doubt/back.h"
+#include "controlplane/leader/keep/events.h"
 #include "controlplane/leader/recover/denials.h"
 #include "controlplane/leader/recover/orphans.h"
 #include "controlplane/leader/recover/promises.h"
@@ -23,6 +26,8 @@
 #define SWEEP_DEADLINE_MS 30000
 #define CONFIRM_DEADLINE_MS 5000
 #define DOUBTS_MAX 4096
+#define SWEEP_EVERY_MS 600000
+#define UNREAD_EVERY_MS 60000 /* while some of it could not be read */
 
 struct sweep {
     struct brain_call call;
@@ -30,11 +35,158 @@ struct sweep {
     char target[256];
 };
 
+/* ---- rows that cannot be read ---- */
+/* Such a row is passed over alone, so that one bad row keeps nobody's work from the target; and it
+ * proves nothing, so what the log has of its run stays so. It never passes unsaid: the Target has a
+ * condition, RunsRefused, while there are any, and the Workload whose run it is has an Event.
+ *
+ * A row without a key may be the one of a moment ago, told again: only within a list is each of
+ * them another one, so that no poll adds to what is counted. */
+static struct unread_run *unread_find(struct site_unread *u, const char *key)
+{
+    for (size_t i = 0; i < u->n; i++)
+        if (strcmp(u->v[i].key, key) == 0)
+            return &u->v[i];
+    return NULL;
+}
+
+static void workload_tell(struct site *t, const struct object *o, const char *why)
+{
+    char text[400];
+
+    (void)snprintf(text, sizeof text,
+                   "what target %.100s tells of its run cannot be read, and says nothing of it: "
+                   "%.200s",
+                   t->name, why);
+    events_sometimes(t->brain, o, "RunNotRead", text);
+}
+
+void site_run_unread(struct site *t, const struct run_key *k, const char *why)
+{
+    struct site_unread *u = &t->unread;
+    const struct object *o = k ? root_workload_by_uid(t->brain->root, k->uid) : NULL;
+    char key[RUN_KEY_MAX] = "", text[200];
+
+    if (k)
+        run_key_print(k, key);
+    str_cut(text, sizeof text, why);
+    if (o)
+        hide_text(t->brain, o, text);
+    else
+        hide_controls(text);
+    struct unread_run *r = unread_find(u, key);
+    bool fresh = !r;
+    if (fresh && (u->n == UNREAD_RUNS_MAX || u->more)) { /* it may be one of those */
+        u->more += u->open;
+    } else if (fresh) {
+        u->v = mem_realloc(u->v, (u->n + 1) * sizeof *u->v);
+        r = &u->v[u->n++];
+        *r = (struct unread_run){.list = u->list, .rows = 1};
+        str_copy(r->key, sizeof r->key, key);
+    } else if (!*key && u->open) {
+        r->rows = r->list == u->list ? r->rows + 1 : 1;
+    }
+    if (r) {
+        if (fresh || *key || r->list != u->list) /* of many, the first's */
+            str_copy(r->why, sizeof r->why, text);
+        r->list = u->list;
+    }
+    if (fresh && r)
+        log_event(LOG_WARN, "target.run_unread",
+                  LOG_FIELDS({"target", log_str(t->name)}, {"key", log_str(key)},
+                             {"why", log_str(text)}));
+    if (o)
+        workload_tell(t, o, text);
+    if (site_unread_due(t))
+        site_facts_soon(t);
+}
+
+static void unread_over(struct site_unread *u, size_t i)
+{
+    memmove(&u->v[i], &u->v[i + 1], (u->n - i - 1) * sizeof *u->v);
+    u->n--;
+}
+
+void site_run_read(struct site *t, const struct run_key *k)
+{
+    struct site_unread *u = &t->unread;
+    char key[RUN_KEY_MAX];
+
+    if (!u->n)
+        return;
+    run_key_print(k, key);
+    struct unread_run *r = unread_find(u, key);
+    if (!r)
+        return;
+    unread_over(u, (size_t)(r - u->v));
+    if (site_unread_due(t))
+        site_facts_soon(t);
+}
+
+void site_runs_begin(struct site *t)
+{
+    t->unread.list++;
+    t->unread.more = 0;
+    t->unread.open = true;
+}
+
+void site_runs_listed(struct site *t)
+{
+    struct site_unread *u = &t->unread;
+
+    for (size_t i = u->n; i-- > 0;)
+        if (u->v[i].list != u->list)
+            unread_over(u, i);
+    u->open = false;
+    u->listed = true;
+    if (site_unread_due(t))
+        site_facts_soon(t);
+}
+
+/* False while it is not known whether there are any. */
+static bool unread_text(const struct site_unread *u, char *out, size_t size)
+{
+    size_t n = u->more;
+
+    for (size_t i = 0; i < u->n; i++)
+        n += u->v[i].rows;
+    *out = '\0';
+    if (u->n)
+        (void)snprintf(out, size, "what it tells of %zu run%s cannot be read and %s passed over: "
+                       "%.111s%s%.199s",
+                       n, n == 1 ? "" : "s", n == 1 ? "is" : "are", u->v[0].key,
+                       *u->v[0].key ? ": " : "", u->v[0].why);
+    return u->n || u->listed;
+}
+
+bool site_unread_due(const struct site *t)
+{
+    const struct site_unread *u = &t->unread;
+    char now[sizeof u->told_text];
+
+    return root_feature_level(t->brain->root) >= FEATURE_PODS &&
+           unread_text(u, now, sizeof now) && (!u->told || strcmp(now, u->told_text) != 0);
+}
+
+void site_unread_fill(struct site *t, struct facts_cmd *c)
+{
+    struct site_unread *u = &t->unread;
+
+    u->told = c->unread_told = unread_text(u, c->unread, sizeof c->unread);
+    str_copy(u->told_text, sizeof u->told_text, c->unread);
+}
+
+void site_unread_drop(struct site *t)
+{
+    mem_free(t->unread.v);
+    t->unread = (struct site_unread){0};
+}
+
+/* ---- runs that are not in the root ---- */
 static bool doubted(const struct site *t, const struct run_key *k)
 {
     for (size_t i = 0; i < t->n_doubts; i++)
-        if (t->doubts[i].epoch == k->epoch && t->doubts[i].try_ == k->try_ &&
-            !strcmp(t->doubts[i].uid, k->uid))
+        if (run_key_same(&t->doubts[i], k))
             return true;
     return false;
 }
@@ -198,6 +350,8 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
     struct site *t = site_find(b, w->target);
 
     (void)err;
+    if (t)
+        t->unread.open = false;
     if (t && t->sweeping && b->leads && out == OUT_DONE && t->n_doubts && !t->doubts_proved) {
         brain_confirm(b, CONFIRM_DEADLINE_MS, sweep_confirmed, w);
         return;
@@ -209,6 +363,7 @@ static void sweep_done(struct call *c, enum outcome out, const struct observatio
         sweep_over(t, !whole);
         if (whole) {
             site_lacks(t, seen && *seen->message);
+            site_runs_listed(t);
             orphans_listed(t);
             site_promises(t);
         }
@@ -220,6 +375,7 @@ static void sweep_begin(struct site *t)
 {
     struct sweep *w = mem_new(struct sweep);
 
+    site_runs_begin(t);
     w->brain = t->brain;
     str_copy(w->target, sizeof w->target, t->name);
     t->connector->ops->sweep(t->connector, judge, t,
@@ -243,6 +399,12 @@ void site_sweep(struct site *t)
     t->swept_ms = loop_now_ms(t->brain->loop);
     t->swept_at_ms = brain_time_ms(t->brain);
     sweep_begin(t);
+}
+
+bool site_sweep_due(const struct site *t)
+{
+    return t->sweep_due || loop_now_ms(t->brain->loop) - t->swept_ms >=
+                               (t->unread.n ? UNREAD_EVERY_MS : SWEEP_EVERY_MS);
 }
 
 void sites_sweep(struct brain *b)

@@ -267,7 +267,7 @@ static void call(struct save *v, struct site *t, int64_t number)
     v->called_in = t->session;
     v->session = 0;
     t->connector->ops->checkpoint(t->connector, &k, number, (uint64_t)workload_grace_ms(v->o),
-                                  brain_call(v->brain, &v->call, CALL_MS, answered));
+                                  brain_call_about(v->brain, &v->call, v->uid, CALL_MS, answered));
     FAILPOINT("save.call.sent");
 }
 

@@ -8,7 +8,8 @@
  *   LIVE ──(it began behind what was wanted; text went before it was read; it is lost)──► STORE
  *   STORE ──(all that is kept was told, and there is more)──► LIVE
  *
- * Where neither has the next byte a line says how much is missing. */
+ * Where neither has the next byte a line says how much is missing. Whoever asked hears of the place
+ * behind what was told up to it, and may ask another member to go on from there. */
 #include "controlplane/leader/logs/logs.h"
 #include "controlplane/leader/site/sites.h"
 
@@ -47,6 +48,8 @@ static void on_end(int exit_code, const struct err *err, void *arg);
 
 static void on_at(const struct log_at *at, void *arg);
 
+static void batch_pass(struct brain_session *s);
+
 static void session_free(void *arg)
 {
     struct brain_session *s = arg;
@@ -54,6 +57,20 @@ static void session_free(void *arg)
     buf_fini(&s->batch);
     mem_free(s);
 }
+
+/* known false: that it will be told. */
+static void place_tell(struct brain_session *s, bool known)
+{
+    const struct api_log_at at = {.known = known,
+                                  .epoch = s->key.epoch,
+                                  .try_ = s->key.try_,
+                                  .from = s->at,
+                                  .mid = s->mid};
+
+    if (!s->closed && s->sink.at)
+        s->sink.at(&at, s->sink.arg);
+}
+
 static void on_opened(void *arg)
 {
     struct brain_session *s = arg;
@@ -63,6 +80,8 @@ static void on_opened(void *arg)
     s->opened = true;
     if (!s->closed && s->sink.opened)
         s->sink.opened(s->sink.arg);
+    if (s->placed || s->view)
+        place_tell(s, s->placed);
 }
 static void on_data(int fd, const void *p, size_t n, void *arg)
 {
@@ -70,9 +89,15 @@ static void on_data(int fd, const void *p, size_t n, void *arg)
 
     if (s->closed)
         return;
-    if (s->placed && s->connector && s->batch.n + n <= BATCH_MAX)
+    if (s->placed && s->connector && s->batch.n + n <= BATCH_MAX) {
         buf_add(&s->batch, p, n);
-    else
+        return;
+    }
+    if (s->connector) { /* what is held stands ahead of it */
+        batch_pass(s);
+        s->mid = n > 0 && ((const char *)p)[n - 1] != '\n';
+    }
+    if (!s->closed)
         s->sink.data(fd, p, n, s->sink.arg);
 }
 static void on_eof(void *arg)
@@ -121,7 +146,7 @@ static void batch_pass(struct brain_session *s)
 }
 
 static bool on_rest(int64_t try_, void *arg);
-static void on_told(uint64_t at, bool mid, void *arg);
+static void on_told(int64_t try_, uint64_t at, bool mid, void *arg);
 
 /* Reads on in the store; false: it cannot be asked. The session that there was is over. */
 static bool store_open(struct brain_session *s, struct kept_join join, struct err *err)
@@ -137,7 +162,7 @@ static bool store_open(struct brain_session *s, struct kept_join join, struct er
     join.arg = s;
     if (s->brain->leads)
         o = root_get(s->brain->root, KIND_WORKLOAD, s->ns, s->workload);
-    return o && !strcmp(o->meta->uid, s->key.uid) && kept_view_possible(o) &&
+    return o && !strcmp(o->meta->uid, s->key.uid) && kept_view_possible(o, s->key.epoch) &&
            kept_view_open(s->brain, o, &s->asked, &join, &ls, &s->view, err) == 0;
 }
 
@@ -178,12 +203,14 @@ static bool live_resume(struct brain_session *s)
     return true;
 }
 
-static void on_told(uint64_t at, bool mid, void *arg)
+static void on_told(int64_t try_, uint64_t at, bool mid, void *arg)
 {
     struct brain_session *s = arg;
 
+    s->key.try_ = try_;
     s->at = at;
     s->mid = mid;
+    place_tell(s, true);
 }
 
 static bool on_rest(int64_t try_, void *arg)
@@ -222,6 +249,7 @@ static void gap(struct brain_session *s, uint64_t from)
     note(s, from - s->at, s->kept ? "neither its target nor its store has them"
                                   : "they went from the front of its log before they were read");
     s->at = from;
+    place_tell(s, true);
 }
 
 static void on_at(const struct log_at *at, void *arg)
@@ -240,21 +268,25 @@ static void on_at(const struct log_at *at, void *arg)
     s->failed_ms = s->ahead = 0;
     if (s->closed)
         return;
-    if (!s->placed) {
+    if (!s->placed && at->front && s->kept) {
         s->placed = true;
-        s->at = at->from;
         s->key.try_ = at->try_ ? at->try_ : s->key.try_;
-        if (!at->front || !s->kept)
-            return;
         s->ahead = at->from;
         s->at = 0;
         s->connector->ops->exec_close(s->session);
-        begin_or_end(s, store_open(s, front, NULL));
-    } else if (at->from > s->at && (at->gap || at->try_)) {
-        gap(s, at->from);
-    } else {
-        s->at = at->from;
+        place_tell(s, false);
+        if (!s->closed)
+            begin_or_end(s, store_open(s, front, NULL));
+        return;
     }
+    if (s->placed && at->from > s->at && (at->gap || at->try_)) {
+        gap(s, at->from);
+        return;
+    }
+    s->placed = true;
+    s->key.try_ = at->try_ ? at->try_ : s->key.try_;
+    s->at = at->from;
+    place_tell(s, true);
 }
 
 /* The target has nothing to show, or cannot be asked (any more): its store may have it. */
@@ -279,6 +311,7 @@ static bool live_instead(struct brain_session *s, const struct err *why)
     if (s->ahead > s->at) {
         note(s, s->ahead - s->at, why->text);
         s->at = s->ahead;
+        place_tell(s, true);
     }
     s->ahead = 0;
     return !s->closed && live_resume(s);
@@ -299,32 +332,52 @@ static void on_end(int exit_code, const struct err *err, void *arg)
     s->ended = true;
     s->sink.end(exit_code, err, s->sink.arg);
 }
-/* What ran last, and where. */
-static int run_find(struct brain *b, const struct api_exec *e, const struct object **ret,
-                    struct run_key *key, const char **ret_target, struct err *err)
+int run_last(struct brain *b, const char *ns, const char *name, const struct object **ret,
+             struct run_key *ret_key, const char **ret_target, struct err *err)
 {
     if (!b->leads)
         return err_set(err, E_UNAVAIL, "this member does not lead; ask the leader");
-    const struct object *o = root_get(b->root, KIND_WORKLOAD, e->ns, e->workload);
+    const struct object *o = root_get(b->root, KIND_WORKLOAD, ns, name);
     if (!o)
-        return err_set(err, E_NOTFOUND, "workload %s/%s does not exist", e->ns, e->workload);
+        return err_set(err, E_NOTFOUND, "workload %s/%s does not exist", ns, name);
     const struct workload_status *s = object_as(o, workload)->status;
     if (workload_array(object_as(o, workload)))
         return err_set(err, E_CONFLICT,
-                       "workload %s/%s is an array: ask one of its indexes, such as %s-0", e->ns,
-                       e->workload, e->workload);
+                       "workload %s/%s is an array: ask one of its indexes, such as %s-0", ns, name,
+                       name);
     const char *target = s && s->placement ? s->placement->target
                          : s && s->n_ends  ? s->ends[s->n_ends - 1].target
                                            : "";
     if (!*target)
-        return err_set(err, E_CONFLICT, "workload %s/%s has not run yet (%s: %s)", e->ns,
-                       e->workload, s ? phase_text(s->phase) : "new", s ? s->message : "");
-    str_copy(key->uid, sizeof key->uid, o->meta->uid);
-    key->epoch = s->epoch;
-    key->try_ = s->intent ? s->intent->try_ : 0; /* 0 = whichever try ran last in this epoch */
+        return err_set(err, E_CONFLICT, "workload %s/%s has not run yet (%s: %s)", ns, name,
+                       s ? phase_text(s->phase) : "new", s ? s->message : "");
+    str_copy(ret_key->uid, sizeof ret_key->uid, o->meta->uid);
+    ret_key->epoch = s->epoch;
+    ret_key->try_ = s->intent ? s->intent->try_ : 0; /* 0 = whichever try ran last in this epoch */
     *ret = o;
     *ret_target = target;
     return 0;
+}
+
+/* The epoch that is asked for instead, which is over, and where it ran. */
+static int epoch_find(const struct object *o, const struct api_exec *e, struct run_key *key,
+                      const char **ret_target, struct err *err)
+{
+    const struct workload_status *s = object_as(o, workload)->status;
+    int64_t epoch = e->epoch < 0 ? s->epoch - 1 : e->epoch;
+
+    if (!e->epoch || epoch == s->epoch)
+        return 0;
+    for (uint32_t i = s->n_ends; i > 0; i--)
+        if (s->ends[i - 1].epoch == epoch) {
+            key->epoch = epoch;
+            key->try_ = 0;
+            *ret_target = s->ends[i - 1].target;
+            return 0;
+        }
+    return err_set(err, E_NOTFOUND,
+                   "workload %s/%s has no epoch %lld of which an end is known: it is in epoch %lld",
+                   e->ns, e->workload, (long long)epoch, (long long)s->epoch);
 }
 
 static int site_asked(struct brain *b, const char *target, const struct api_exec *e,
@@ -374,6 +427,9 @@ static int stream_open(struct brain_session *s, const struct run_key *key,
                              .timestamps = e->timestamps,
                              .since_span_ms = e->since_span_ms,
                              .since_ms = e->since_ms,
+                             .resumes = e->resumes,
+                             .mid = e->mid,
+                             .from = e->from,
                              .deadline_ms = by_ms};
     return c->ops->logs(c, key, &rq, &ls, &s->session, err);
 }
@@ -384,10 +440,14 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
     struct run_key key = {0};
     const struct object *o = NULL;
     const char *target = "";
-    int rv = run_find(b, e, &o, &key, &target, err);
+    int rv = run_last(b, e->ns, e->workload, &o, &key, &target, err);
 
+    if (rv == 0)
+        rv = epoch_find(o, e, &key, &target, err);
     if (rv)
         return rv;
+    if (e->resumes)
+        key.try_ = e->try_;
     struct brain_session *s = mem_new(struct brain_session);
     *s = (struct brain_session){.sink = *sink, .loop = b->loop, .brain = b, .asked = *e};
     s->is_log = !e->argv && !e->port;
@@ -398,9 +458,13 @@ int brain_exec(struct brain *b, const struct api_exec *e, const struct api_strea
     buf_init(&s->batch, BATCH_MAX + 1);
     s->asked.ns = s->ns;
     s->asked.workload = s->workload;
+    s->asked.epoch = key.epoch;
     s->asked.who = NULL;
     s->asked.argv = NULL;
-    s->kept = s->is_log && kept_view_possible(o);
+    s->kept = s->is_log && kept_view_possible(o, key.epoch);
+    s->placed = s->is_log && e->resumes;
+    s->at = e->from;
+    s->mid = e->mid;
     rv = site_asked(b, target, e, &s->connector, err);
     if (rv == 0)
         rv = stream_open(s, &key, e, err);

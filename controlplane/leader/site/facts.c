@@ -8,13 +8,17 @@
 #include "controlplane/leader/site/facts.h"
 
 #include "api/base/log.h"
+#include "controlplane/leader/context/hide.h"
 #include "controlplane/leader/context/index.h"
 #include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#define RIVAL_GONE_MS 60000 /* an agent that was turned away dials again within 10 s */
+#define WHY_EVERY_MS 15000 /* of a target that stays out of reach */
 #define FACTS_EVERY_MS 1000
+#define SAID_EVERY_MS 600000
 #define INVENTORY_DEADLINE_MS 20000
 #define PAGE_NODES 1000 /* what apply does at once */
 #define PAGE_BYTES (512u << 10)
@@ -34,7 +38,7 @@ static void facts_answered(void *arg, const struct result *r, const struct err *
         return;
     if (err || r->code) {
         f->again = true;
-        t->told = f->refused_told = false;
+        t->told = f->refused_told = t->unread.told = false;
         site_agents_again(t);
         listing_forget(&f->nodes);
         log_event(
@@ -62,11 +66,41 @@ static bool refused_due(const struct site *t)
            (!f->refused_told || strcmp(now, f->told_refused) != 0);
 }
 
+/* Reasons are alike where only numbers in them differ: how often, how long. */
+static bool alike(const char *a, const char *b)
+{
+    static const char digits[] = "0123456789";
+
+    for (;; a++, b++) {
+        a += strspn(a, digits);
+        b += strspn(b, digits);
+        if (*a != *b || !*a)
+            return *a == *b;
+    }
+}
+
+/* Who sets a target up reads there what is still wrong; what changes with each try is told now and
+ * then. */
+void site_facts_look(struct site *t)
+{
+    uint64_t now = loop_now_ms(t->brain->loop);
+
+    if (*t->rival && now - t->rival_ms >= RIVAL_GONE_MS) {
+        t->rival[0] = '\0';
+        site_facts_soon(t);
+    }
+    if (t->reachable || !t->told || t->told_reachable || alike(t->why, t->told_why) ||
+        now - t->why_told_ms < WHY_EVERY_MS)
+        return;
+    t->why_due = true;
+    site_facts_soon(t);
+}
+
 bool site_facts_differ(const struct site *t)
 {
     return t->told_reachable != t->reachable || strcmp(t->told_agent, t->agent) != 0 ||
            strcmp(t->told_rival, t->rival) != 0 || strcmp(t->told_denies, t->denies) != 0 ||
-           refused_due(t) || site_agent_due(t);
+           t->why_due || refused_due(t) || site_unread_due(t) || site_agent_due(t);
 }
 
 enum facts_kind { FACTS_SOME, FACTS_ALL, FACTS_GONE, FACTS_NOTICED };
@@ -86,6 +120,9 @@ static void facts_propose(struct site *t, struct node *nodes, size_t n, enum fac
 
     t->told_reachable = t->reachable;
     t->told = true;
+    t->why_due = false;
+    t->why_told_ms = loop_now_ms(t->brain->loop);
+    str_copy(t->told_why, sizeof t->told_why, t->why);
     brain_request_id(t->brain, c.head.request_id);
     str_copy(c.facts.target, sizeof c.facts.target, t->name);
     str_copy(c.facts.session, sizeof c.facts.session, t->session_id);
@@ -105,6 +142,8 @@ static void facts_propose(struct site *t, struct node *nodes, size_t n, enum fac
             listing_refused(&t->facts.nodes, c.facts.refused, sizeof c.facts.refused);
         str_copy(t->facts.told_refused, sizeof t->facts.told_refused, c.facts.refused);
     }
+    if (site_unread_due(t))
+        site_unread_fill(t, &c.facts);
     t->facts.proposing = true;
     t->facts.keeps = true; /* to be looked at */
     brain_propose(t->brain, &c, facts_answered, t);
@@ -266,7 +305,7 @@ static void facts_next(struct site *t)
         gone_tell(t);
     if (!t->facts.proposing && t->facts.notices.due)
         notices_tell(t);
-    if (!t->facts.proposing && refused_due(t))
+    if (!t->facts.proposing && (refused_due(t) || site_unread_due(t)))
         facts_propose(t, NULL, 0, FACTS_SOME);
 }
 
@@ -291,6 +330,24 @@ void site_facts_soon(struct site *t)
 }
 
 /* ---- inventory ---- */
+/* What is wrong may be told with each page and each listing: the log hears of it once, and again
+ * after a while. */
+static void inventory_log(struct site *t, enum log_level level, const char *why)
+{
+    struct site_facts *f = &t->facts;
+    uint64_t now = loop_now_ms(t->brain->loop);
+    char text[sizeof f->said];
+
+    str_copy(text, sizeof text, why);
+    hide_controls(text);
+    if (strcmp(text, f->said) == 0 && now - f->said_ms < SAID_EVERY_MS)
+        return;
+    str_copy(f->said, sizeof f->said, text);
+    f->said_ms = now;
+    log_event(level, "target.inventory",
+              LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(text)}));
+}
+
 static void inventory_answered(struct call *c, enum outcome out, const struct observation *seen,
                                const struct err *err)
 {
@@ -300,8 +357,7 @@ static void inventory_answered(struct call *c, enum outcome out, const struct ob
     t->inventory_calling = false;
     if (out != OUT_DONE && !t->gone && t->reachable && t->brain->leads) {
         if (err)
-            log_event(LOG_WARN, "target.inventory",
-                      LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(err->text)}));
+            inventory_log(t, LOG_WARN, err->text);
         t->facts.again = true;
         timer_start(&t->facts_timer, FACTS_EVERY_MS);
     } else if (t->facts.again && t->reachable && t->brain->leads && !t->facts.proposing) {
@@ -353,8 +409,7 @@ void site_nodes(struct site *t, const struct inventory_page *p)
         nodes_lost(t);
     } else if (rc < 0) {
         str_copy(t->error, sizeof t->error, err.text);
-        log_event(LOG_ERROR, "target.inventory",
-                  LOG_FIELDS({"target", log_str(t->name)}, {"why", log_str(err.text)}));
+        inventory_log(t, LOG_ERROR, err.text);
     }
     facts_next(t);
 }

@@ -13,6 +13,8 @@ struct site_facts {
     bool again;           /* something was lost: ask for the inventory anew */
     bool keeps;           /* the state may have nodes that are kept for what is held on them */
     struct site_notices notices;
+    char said[256]; /* what the log was last told of its inventory, and when, by the loop */
+    uint64_t said_ms;
     bool refused_told; /* of nodes that cannot be read the state was told: told_refused */
     char told_refused[512];
 };
@@ -21,6 +23,7 @@ void site_facts_init(struct site *t);
 void site_facts_drop(struct site *t);
 /* True when reach, agent or rival differ from what the state was last told. */
 bool site_facts_differ(const struct site *t);
+void site_facts_look(struct site *t); /* now and then: what has become old, or others */
 void site_facts_soon(struct site *t); /* proposes its reach soon */
 void site_kept_look(struct site *t);  /* those on which nothing is held any more go */
 void site_inventory_ask(struct site *t);

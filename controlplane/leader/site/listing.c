@@ -3,6 +3,7 @@
 #include "controlplane/leader/site/listing.h"
 
 #include "api/base/hash.h"
+#include "controlplane/leader/context/hide.h"
 #include "policy/policy.h"
 
 #include <stdio.h>
@@ -135,6 +136,7 @@ static void refusal_add(struct listing *l, const struct node_refused *n)
     }
     mem_free(r->why);
     r->why = mem_strdup(n->why);
+    hide_controls(r->why);
     r->listing = l->number;
 }
 
@@ -159,11 +161,14 @@ static void refusals_purge(struct listing *l, bool all)
 
 bool listing_refused(const struct listing *l, char *out, size_t size)
 {
+    const struct unreadable *all = refusal_find(l, NODES_ALL);
     const struct unreadable *first =
         l->n_refused ? container_of(l->refused.next, struct unreadable, link) : NULL;
 
     *out = '\0';
-    if (first)
+    if (all)
+        (void)snprintf(out, size, "not all of its nodes can be taken: %.400s", all->why);
+    else if (first)
         (void)snprintf(out, size, "%zu node%s cannot be read and %s left out: %.100s%s%.300s",
                        l->n_refused, l->n_refused == 1 ? "" : "s", l->n_refused == 1 ? "is" : "are",
                        first->name, *first->name ? ": " : "", first->why);
@@ -177,6 +182,19 @@ static const struct gpu *gpu_beyond(const struct node_spec *s)
     for (uint32_t i = 0; s && i < s->n_gpus; i++)
         if (s->gpus[i].index < 0 || s->gpus[i].index >= LIMIT_NODE_GPUS)
             return &s->gpus[i];
+    return NULL;
+}
+
+/* One that is told a second time, of those whose numbers are in range; or NULL. */
+static const struct gpu *gpu_twice(const struct node_spec *s)
+{
+    uint64_t seen = 0;
+
+    for (uint32_t i = 0; s && i < s->n_gpus; i++) {
+        if (seen >> s->gpus[i].index & 1)
+            return &s->gpus[i];
+        seen |= 1ull << s->gpus[i].index;
+    }
     return NULL;
 }
 
@@ -213,7 +231,7 @@ static void faults_act(struct node_spec *s, struct gpu gpus[LIMIT_NODE_GPUS],
  * such a node is told as one that is not ready, with the reason. */
 static int node_encode(struct listing *l, const struct node *n, struct buf *out, struct err *err)
 {
-    const struct gpu *g = gpu_beyond(n->spec);
+    const struct gpu *g = gpu_beyond(n->spec), *again = g ? NULL : gpu_twice(n->spec);
     bool early = n->spec && n->spec->n_counted && !l->counts;
     struct node_status status = {0};
     struct node_spec spec;
@@ -223,7 +241,7 @@ static int node_encode(struct listing *l, const struct node *n, struct buf *out,
     struct err why;
 
     l->uncounted |= early;
-    if (n->spec && (g || early || node_counted_check(n, &why) < 0 ||
+    if (n->spec && (g || again || early || node_counted_check(n, &why) < 0 ||
                     node_others_check(n, &why) < 0 || node_faults_check(n, &why) < 0)) {
         if (early)
             str_copy(reason, sizeof reason,
@@ -233,6 +251,9 @@ static int node_encode(struct listing *l, const struct node *n, struct buf *out,
             (void)snprintf(reason, sizeof reason,
                            "it has GPU %lld: GPUs are numbered from 0 to %d; none of it is used",
                            (long long)g->index, LIMIT_NODE_GPUS - 1);
+        else if (again)
+            (void)snprintf(reason, sizeof reason, "it tells GPU %lld twice; none of it is used",
+                           (long long)again->index);
         else
             (void)snprintf(reason, sizeof reason, "%.100s; none of it is used", why.text);
         if (n->status)
@@ -341,6 +362,8 @@ int listing_take(struct listing *l, const struct inventory_page *p, bool told_ag
             *err = why;
         }
     }
+    if (rc < 0)
+        refusal_add(l, &(struct node_refused){NODES_ALL, err->text});
     if (delta)
         str_copy(l->revision, sizeof l->revision, p->revision);
     else

@@ -7,6 +7,7 @@
  * cluster started twice has it twice): the first one's claim is in the log before it is welcome. */
 #include "controlplane/leader/site/sites.h"
 
+#include "api/base/hash.h"
 #include "api/base/log.h"
 #include "controlplane/leader/context/refusals.h"
 #include "controlplane/leader/logs/logs.h"
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #define MEMBERS_MAX HOME_ADDRESSES_MAX
+#define REFUSED_EVERY_MS 600000
 #define CLAIMS_MAX 4096 /* on their way into the log at once */
 /* Threads that may wait for stores: the pool has four more for others, the disk above all. */
 #define KEEPING_AT_ONCE 2
@@ -58,38 +60,63 @@ bool site_tokens(void *arg, const struct run_key *k, uint32_t ranks, struct aren
     return true;
 }
 
+/* Those whose address is in the log by now. */
+static size_t addresses_find(const struct brain *b, struct arena *a, const char ***ret)
+{
+    struct member_info m[MEMBERS_MAX];
+    size_t n = root_members(b->root, m, MEMBERS_MAX), found = 0;
+
+    *ret = arena_array(a, const char *, MEMBERS_MAX);
+    for (size_t i = 0; i < n && i < MEMBERS_MAX; i++)
+        if (*m[i].api_address)
+            (*ret)[found++] = arena_strdup(a, m[i].api_address);
+    return found;
+}
+
+void site_members_tell(struct site *t)
+{
+    const char **addresses;
+    AUTO_ARENA m = arena_create(0);
+
+    if (!t->connector || !t->connector->ops->members)
+        return;
+    size_t n = addresses_find(t->brain, m, &addresses);
+    t->connector->ops->members(t->connector, addresses, n);
+}
+
 bool site_home(void *arg, const struct run_key *k, uint32_t ranks, struct arena *a,
                struct home_order *ret)
 {
     const struct brain *b = ((const struct site *)arg)->brain;
-    struct member_info m[MEMBERS_MAX];
-    size_t n = root_members(b->root, m, MEMBERS_MAX);
-    const char **addresses = arena_array(a, const char *, MEMBERS_MAX);
     const char **tokens = NULL;
 
     if (!b->cfg.ca || !site_tokens(arg, k, ranks, a, &tokens))
         return false;
-    *ret = (struct home_order){
-        .addresses = addresses, .ca = b->cfg.ca, .tokens = tokens, .n_tokens = ranks};
+    const char **addresses;
+    size_t n = addresses_find(b, a, &addresses);
+    *ret = (struct home_order){.addresses = addresses,
+                               .n_addresses = (unsigned)n,
+                               .ca = b->cfg.ca,
+                               .tokens = tokens,
+                               .n_tokens = ranks};
     proxy_fill(arg, a, ret);
-    for (size_t i = 0; i < n; i++)
-        if (*m[i].api_address)
-            addresses[ret->n_addresses++] = arena_strdup(a, m[i].api_address);
     return ret->n_addresses > 0;
 }
 
 /* ---- those who dial ---- */
-/* Returns why the log does not have that run alive; over: it has left it behind. NULL: it lives. */
-static const char *not_alive(const struct brain *b, const struct run_key *k, bool *ret_over)
+/* Returns why the log does not have that run alive; HOME_OVER: it has left it behind. NULL: it
+ * lives. */
+static const char *not_alive(const struct brain *b, const struct run_key *k,
+                             enum home_refusal *ret_how)
 {
     const struct object *w = root_workload_by_uid(b->root, k->uid);
     const struct workload_status *s = w ? object_as(w, workload)->status : NULL;
     int64_t try_ = s && s->intent ? s->intent->try_ : 0;
 
-    *ret_over = false;
+    *ret_how = HOME_NOT_NOW;
     if (!s || s->epoch < k->epoch || (s->epoch == k->epoch && try_ && try_ < k->try_))
         return "this hub does not know its run";
-    *ret_over = true;
+    *ret_how = HOME_OVER;
     if (s->epoch > k->epoch || try_ > k->try_)
         return "a later life of its workload has begun: this one is over";
     if (!phase_live(s->phase) || !s->placement || !try_)
@@ -98,16 +125,17 @@ static const char *not_alive(const struct brain *b, const struct run_key *k, boo
 }
 
 static const char *not_taken(struct brain *b, const struct home_token *t, struct site **ret_site,
-                             bool *ret_over)
+                             enum home_refusal *ret_how)
 {
     const char *ours = root_cluster_uid(b->root), *why;
 
-    *ret_over = false;
+    *ret_how = HOME_NOT_NOW;
     if (!cluster_same_line(ours, t->cluster) || cluster_left_behind(ours, t->cluster))
         return "it serves another hub";
-    why = not_alive(b, &t->key, ret_over);
+    why = not_alive(b, &t->key, ret_how);
     if (why)
         return why;
+    *ret_how = HOME_NOT_NOW;
     const struct object *w = root_workload_by_uid(b->root, t->key.uid);
     struct site *at = site_find(b, object_as(w, workload)->status->placement->target);
     if (!at || !at->connector || !at->connector->ops->runner)
@@ -124,13 +152,32 @@ struct claim {
     struct stream *stream; /* NULL: it is gone */
 };
 
-static void refused(const struct home_arrival *a, bool over, const char *why)
+/* A runner asks on as long as its program lives: the log hears of each run and reason once, and
+ * then now and again how often it was. */
+static void refusal_log(struct brain *b, const struct home_token *t, const char *why)
 {
     char key[RUN_KEY_MAX];
+    uint64_t now = loop_now_ms(b->loop);
 
-    run_key_print(&a->token->key, key);
-    log_event(LOG_WARN, "runner.refused", LOG_FIELDS({"key", log_str(key)}, {"why", log_str(why)}));
-    home_refuse(a->stream, over, why);
+    run_key_print(&t->key, key);
+    uint64_t hash = hash_more(hash_text(key), why, strlen(why));
+    struct refusal_told *r = &b->sites->refused[hash % REFUSALS_TOLD];
+    bool same = r->count > 0 && r->hash == hash;
+    if (same && now - r->at_ms < REFUSED_EVERY_MS) {
+        r->count++;
+        return;
+    }
+    log_event(LOG_WARN, "runner.refused",
+              LOG_FIELDS({"key", log_str(key)}, {"why", log_str(why)},
+                         {"count", log_u64(same ? r->count : 1)}));
+    *r = (struct refusal_told){hash, now, 1};
+}
+
+static void refused(struct brain *b, const struct home_arrival *a, enum home_refusal how,
+                    const char *why)
+{
+    refusal_log(b, a->token, why);
+    home_refuse(a->stream, how, why);
 }
 
 /* Returns which process the log has begin as that worker; NULL: none yet. */
@@ -139,10 +186,29 @@ static const char *claimed(const struct brain *b, const struct home_token *t)
     const struct object *w = root_workload_by_uid(b->root, t->key.uid);
     const struct intent *in = object_as(w, workload)->status->intent;
 
-    for (uint32_t i = 0; i < in->n_claims; i++)
+    for (uint32_t i = 0; in && i < in->n_claims; i++)
         if (in->claims[i].rank == t->rank)
             return in->claims[i].instance;
     return NULL;
+}
+
+/* Its run is over. Has another process begun with its token? It has, unless the log proves that
+ * none did: then this one may say for the run that it never started. */
+static bool spent(const struct brain *b, const struct home_arrival *a)
+{
+    const struct run_key *k = &a->token->key;
+    const struct object *w = root_workload_by_uid(b->root, k->uid);
+    const struct workload_status *s = object_as(w, workload)->status;
+    const char *instance = claimed(b, a->token);
+
+    if (s->epoch == k->epoch && s->intent && s->intent->try_ > k->try_)
+        return false; /* an epoch has a next try where nothing of it has begun */
+    if (s->epoch == k->epoch && s->intent && root_feature_level(b->root) >= FEATURE_GRANTS)
+        return instance && strcmp(instance, a->hello->instance) != 0;
+    for (uint32_t i = s->n_ends; i > 0; i--)
+        if (s->ends[i - 1].epoch == k->epoch)
+            return s->ends[i - 1].proof != PROOF_NEVER_STARTED;
+    return true;
 }
 
 /* Where the log has it. Its target may have put it elsewhere a moment ago: then whoever started it
@@ -201,17 +267,15 @@ static void runner_take(struct site *at, const struct home_arrival *a)
     struct home_arrival with = *a;
     struct home_keep keep = {.env = NULL};
     struct err err = {0};
-    char key[RUN_KEY_MAX];
     AUTO_ARENA m = arena_create(0);
 
-    run_key_print(&a->token->key, key);
     seat_find(at, a->token, &welcome);
     with.welcome = &welcome;
     if (keep_find(at->brain, &a->token->key, m, &keep))
         with.keep = &keep;
+    site_members_tell(at);
     if (at->connector->ops->runner(at->connector, &with, &err) < 0)
-        log_event(LOG_WARN, "runner.refused",
-                  LOG_FIELDS({"key", log_str(key)}, {"why", log_str(err.text)}));
+        refusal_log(at->brain, a->token, err.text);
     else
         site_renew_soon(at);
     logs_env_wipe(keep.env);
@@ -221,16 +285,17 @@ static void runner_take(struct site *at, const struct home_arrival *a)
 static bool runner_decide(struct brain *b, const struct home_arrival *a)
 {
     struct site *at = NULL;
-    bool over = false;
-    const char *why = not_taken(b, a->token, &at, &over), *instance;
+    enum home_refusal how;
+    const char *why = not_taken(b, a->token, &at, &how), *instance;
 
     if (why) {
-        refused(a, over, why);
+        refused(b, a, how == HOME_OVER && spent(b, a) ? HOME_TOKEN_SPENT : how, why);
         return true;
     }
     instance = claimed(b, a->token);
     if (instance && strcmp(instance, a->hello->instance) != 0)
-        refused(a, true, "another process has come with its token: a run is started once");
+        refused(b, a, HOME_TOKEN_SPENT,
+                "another process has come with its token: a run is started once");
     else if (instance || root_feature_level(b->root) < FEATURE_GRANTS)
         runner_take(at, a);
     else
@@ -264,9 +329,9 @@ static void claim_written(void *arg, const struct result *r, const struct err *e
     a.mem = &mem;
     stream_set(a.stream, &nobody, NULL);
     if (!b->leads || b->in_doubt || !b->root)
-        home_refuse(a.stream, false, "no leader is known yet");
+        home_refuse(a.stream, HOME_NOT_NOW, "no leader is known yet");
     else if (!runner_decide(b, &a)) /* neither in the log nor refused by it */
-        refused(&a, false, err ? err->text : r->text);
+        refused(b, &a, HOME_NOT_NOW, err ? err->text : r->text);
 }
 
 static void claim_begin(struct brain *b, const struct home_arrival *a)
@@ -281,7 +346,7 @@ static void claim_begin(struct brain *b, const struct home_arrival *a)
     struct claim *c;
 
     if (b->sites->claiming >= CLAIMS_MAX) {
-        refused(a, false, "too many runners have come at once");
+        refused(b, a, HOME_NOT_NOW, "too many runners have come at once");
         return;
     }
     c = mem_new(struct claim);
@@ -309,7 +374,7 @@ static void runner_arrived(void *arg, const struct home_arrival *a)
     if (!b->leads && st.leader_id && !st.leads)
         home_redirect(a->stream, st.leader_api_address);
     else if (!b->leads || b->in_doubt || !b->root)
-        home_refuse(a->stream, false, "no leader is known yet");
+        home_refuse(a->stream, HOME_NOT_NOW, "no leader is known yet");
     else if (!runner_decide(b, a))
         claim_begin(b, a);
 }

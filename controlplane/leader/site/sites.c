@@ -9,7 +9,7 @@
 
 #include "api/base/log.h"
 #include "connectors/agent/agent.h"
-#include "connectors/callout/callout.h"
+#include "connectors/drivers/drivers.h"
 #include "controlplane/leader/context/index.h"
 #include "controlplane/leader/doubt/back.h"
 #include "controlplane/leader/doubt/cold.h"
@@ -31,14 +31,12 @@
 #define RENEW_MAX_MS 5000
 #define RENEW_MIN_MS 250
 #define OFFERS_MAX 128 /* with one renewal; the rest come with the next */
-#define SWEEP_EVERY_MS 600000
 #define FREE_LOOK_MS 20
 /* A runner counts its lease from a beat that is older than this. */
 #define CONFIRM_MAX_MS 400
 #define BRAKE_WINDOW_MS 60000
 #define REFUSED_MIN_MS 250
 #define REFUSED_MAX_MS 30000
-#define RIVAL_GONE_MS 60000 /* an agent that was turned away dials again within 10 s */
 
 void sites_init(struct brain *b)
 {
@@ -226,19 +224,12 @@ static void on_rival(void *arg, const char *why)
         site_facts_soon(t);
 }
 
-static void rival_look(struct site *t)
-{
-    if (!*t->rival || loop_now_ms(t->brain->loop) - t->rival_ms < RIVAL_GONE_MS)
-        return;
-    t->rival[0] = '\0';
-    site_facts_soon(t);
-}
-
 static void on_observed(void *arg, const struct observation *o)
 {
     struct site *t = arg;
 
     t->last_contact_ms = loop_now_ms(t->brain->loop);
+    site_run_read(t, &o->key);
     driver_observed(t, o);
 }
 static void on_saved(void *arg, const struct run_key *k, const struct run_checkpoint_report *c)
@@ -252,6 +243,13 @@ static void on_seated(void *arg, const struct run_key *k, const struct placement
 static void on_workers(void *arg, const struct run_workers *w)
 {
     driver_workers(arg, w);
+}
+static void on_used(void *arg, const struct run_use *u)
+{
+    struct site *t = arg;
+
+    if (t->brain->leads && !t->gone)
+        brain_used(t->brain, t->name, u);
 }
 static void on_machine(void *arg, const struct machine_seen *m)
 {
@@ -267,6 +265,13 @@ static void on_machine_unread(void *arg, const char *key, const char *why)
     if (t->brain->leads && !t->gone)
         brain_machine_unread(t->brain, t->name, key, why);
 }
+static void on_run_unread(void *arg, const struct run_key *k, const char *why)
+{
+    struct site *t = arg;
+
+    if (t->brain->leads && !t->gone)
+        site_run_unread(t, k, why);
+}
 static void on_prices(void *arg, const struct machine_price *v, size_t n, const char *currency)
 {
     struct site *t = arg;
@@ -276,18 +281,21 @@ static void on_prices(void *arg, const struct machine_price *v, size_t n, const 
 }
 static const struct connector_events events = {.machine = on_machine,
                                                .machine_unread = on_machine_unread,
+                                               .run_unread = on_run_unread,
                                                .prices = on_prices,
                                                .nodes = on_nodes,
                                                .notices = on_notices,
                                                .seated = on_seated,
                                                .workers = on_workers,
+                                               .used = on_used,
                                                .reach = on_reach,
                                                .observed = on_observed,
                                                .saved = on_saved,
                                                .agent = on_agent,
                                                .part = on_part,
                                                .heard = on_heard,
-                                               .rival = on_rival};
+                                               .rival = on_rival,
+                                               .not_given = site_not_given};
 
 /* ---- leases ---- */
 /* A runner counts from up to a second before it hears of it, and keeps a part of its lease for the
@@ -358,10 +366,12 @@ static void renew(void *arg)
     struct brain *b = t->brain;
 
     renew_later(t);
-    rival_look(t);
+    site_facts_look(t);
     denials_look(t);
+    site_leave_look(t);
     site_kept_look(t);
-    if (t->reachable && (t->sweep_due || loop_now_ms(b->loop) - t->swept_ms >= SWEEP_EVERY_MS))
+    site_members_tell(t);
+    if (t->reachable && site_sweep_due(t))
         site_sweep(t);
     if (t->confirming || list_empty(&t->drivers) || !renewable(t))
         return;
@@ -408,11 +418,11 @@ int site_principal_secret(void *arg, const char *principal, const char **ret, st
     if (!ref)
         return 0;
     *ret = secret_get(arg, ref->secret, PRINCIPAL_TOKEN);
-    return *ret ? 0
+    return *ret ? 0 /* the names of the hub's Secrets are none of its workload's people */
                 : err_set(err, E_FORBIDDEN,
-                          "Secret %.100s of namespace hanse-system has no \"" PRINCIPAL_TOKEN
-                          "\", which principal %.100s of target %.100s needs",
-                          ref->secret, principal, t->name);
+                          "target %.100s has no \"" PRINCIPAL_TOKEN "\" for its principal %.100s "
+                          "(credentialsFrom of it)",
+                          t->name, principal);
 }
 
 bool site_stages(const struct site *t)
@@ -422,32 +432,14 @@ bool site_stages(const struct site *t)
     return ops && ops->stage && (!ops->stages || ops->stages(t->connector));
 }
 
-/* Returns the connector driver of this build for a type of Target; NULL: it has none. */
-static const struct connector_ops *driver_of(enum target_type type)
-{
-    static const struct connector_ops *const drivers[] = {
-        [TARGET_AGENT] = &connector_agent_ops, [TARGET_CALLOUT] = &connector_callout_ops};
-    const struct connector_ops *ops =
-        (unsigned)type < sizeof drivers / sizeof *drivers ? drivers[type] : NULL;
-
-    INV((ops != NULL) == target_can(type, CAN_BE_DRIVEN));
-    INV(!ops || ((ops->renew != NULL) == target_can(type, CAN_LEASE | CAN_CALL_HOME) &&
-                 (ops->runner != NULL) == target_can(type, CAN_CALL_HOME) &&
-                 (ops->exec != NULL) == target_can(type, CAN_EXEC | CAN_CALL_HOME) &&
-                 (ops->forward != NULL) == (ops->exec != NULL) &&
-                 ops->acts_for == target_can(type, CAN_ACT_FOR) &&
-                 (ops->machines != NULL) == target_can(type, CAN_ORDER_MACHINES) &&
-                 (ops->stage != NULL) == target_can(type, CAN_SAVE | CAN_CALL_HOME) &&
-                 (ops->checkpoint != NULL) == target_can(type, CAN_ASK | CAN_CALL_HOME)));
-    return ops;
-}
-
+/* Makes t->connector by the driver of its type (NULL: this build has none); where that fails, the
+ * reason is the Target's. */
 static void connector_make(struct site *t)
 {
     struct brain *b = t->brain;
     const struct target_spec *spec = object_as(t->doc, target)->spec;
     enum target_type type = spec->type;
-    const struct connector_ops *ops = b->cfg.driver ? b->cfg.driver(type) : driver_of(type);
+    const struct connector_ops *ops = b->cfg.driver ? b->cfg.driver(type) : connector_driver(type);
     struct connector_env env = {.loop = b->loop,
                                 .events = &events,
                                 .arg = t,
@@ -455,6 +447,7 @@ static void connector_make(struct site *t)
                                 .secret_put = secret_put,
                                 .principal_secret = site_principal_secret,
                                 .cluster_uid = cluster_uid,
+                                .is_twin = site_twin,
                                 .home = site_home,
                                 .tokens = site_tokens,
                                 .keys = &b->cfg.keys,
@@ -509,7 +502,8 @@ static void site_free(void *arg)
 {
     struct site *t = arg;
 
-    if (t->inventory_calling || t->confirming || t->finalizing || t->facts.proposing) {
+    if (t->inventory_calling || t->confirming || t->finalizing || t->facts.proposing ||
+        t->leave_calling || t->leave_proposing) {
         timer_start(&t->facts_timer, FREE_LOOK_MS); /* answers are awaited */
         return;
     }
@@ -518,7 +512,9 @@ static void site_free(void *arg)
     mem_free(t->doubts);
     site_facts_drop(t);
     site_agents_drop(t);
+    site_unread_drop(t);
     orphans_drop(t);
+    site_finals_free(t);
     mem_free(t);
 }
 static void site_destroy(struct site *t)
@@ -557,8 +553,11 @@ void site_change(struct brain *b, const struct object *before, const struct obje
         return;
     }
     bool spec = t->doc->meta->generation != after->meta->generation;
+    bool ends = !t->doc->meta->deletionTimestamp && after->meta->deletionTimestamp;
     (void)object_unref(t->doc);
     t->doc = object_ref(after);
+    if (ends)
+        site_renew_soon(t); /* leave/leave.c looks at it */
     if (spec) {
         if (t->connector)
             t->connector->ops->update(t->connector, after);

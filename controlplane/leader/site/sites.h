@@ -5,17 +5,23 @@
 
 #include "controlplane/leader/context/context.h"
 #include "controlplane/leader/context/index.h"
-#include "controlplane/leader/recover/orphans.h"
+#include "controlplane/leader/recover/sweep.h"
 #include "controlplane/leader/site/facts.h"
 
+#define REFUSALS_TOLD 1024 /* runs and reasons that are remembered */
+struct refusal_told {
+    uint64_t hash, at_ms, count; /* since then; 0: none */
+};
 struct sites {
     struct list all;
     void *by_name;
     uint64_t made;          /* the last site.number that was given */
     struct home_door *door; /* runners.c: NULL until the first runner comes */
+    struct refusal_told refused[REFUSALS_TOLD]; /* runners.c: of whom the log has heard */
     unsigned claiming;      /* runners whose claims are on their way into the log */
     struct list views;      /* logs/: logs that are read from stores; viewing: on threads */
     unsigned n_views, viewing;
+    unsigned n_details;     /* details.c: targets that are asked what there is of a run */
     struct kept_queue *keeping; /* runners.c: what runners print, on its way into stores; or NULL */
 };
 
@@ -67,7 +73,9 @@ struct site { /* one Target, and the connector that drives it */
     struct brain_call inventory;
     bool inventory_calling;
     bool told, told_reachable;
-    char told_agent[64], told_rival[512];
+    char told_agent[64], told_rival[512], told_why[256];
+    uint64_t why_told_ms;
+    bool why_due; /* it stays out of reach, for another reason than was told */
 
     /* speakers.c */
     struct site_agent *agents; /* of a Target with spec.agents; owned */
@@ -89,6 +97,8 @@ struct site { /* one Target, and the connector that drives it */
     size_t n_doubts;
     bool doubts_proved; /* a majority has confirmed since: doubts not in the root have no owner */
 
+    struct site_unread unread; /* sweep.c */
+
     /* denials.c; denies: what it took back, "": nothing of late; told_denies: what it last told the
      * state */
     char denies[512], told_denies[512];
@@ -97,14 +107,21 @@ struct site { /* one Target, and the connector that drives it */
     /* finalize.c */
     struct run_key *finals; /* ended runs that it is to be told of; owned */
     size_t n_finals;
-    struct brain_call final_call; /* about the first of them */
-    bool finalizing;
+    struct site_final *final_calls; /* as many as may be at once (finalize.c); owned */
+    unsigned finalizing;            /* of which are under way */
     struct timer final_again;
     uint64_t final_again_ms; /* pause after the last failure; 0: it did not fail */
 
     /* promises.c */
     bool letting;             /* the target is asked which keys it has promised to refuse */
     uint64_t letting_session; /* site.session in which it is asked */
+
+    /* leave/leave.c */
+    bool leave_proposing, leave_calling;
+    struct brain_call leaving;
+    uint64_t leave_again_ms;            /* loop time of the next look */
+    uint64_t leave_since_ms;            /* loop time since which only that holds it; 0: not yet */
+    uint64_t leave_told, leave_told_ms; /* hash of what people were told last, and when */
 
     /* cold.c */
     bool awaited; /* cold.c waits for it: the state has it as connected */
@@ -126,6 +143,9 @@ struct site *site_next(const struct brain *b, const struct site *t);
 void sites_revoke(struct brain *b, const struct object *revocation);
 void sites_drop(struct brain *b); /* the leadership is over: destroys all connectors */
 void site_refused(struct site *t);
+/* As connector_events.not_given, for people (leave/leave.c). */
+void site_not_given(void *arg, const char *reason, const char *why);
+void site_leave_look(struct site *t); /* leave/leave.c: the end of a Target */
 bool site_stages(const struct site *t); /* it can be asked to, as connector_ops.stage */
 uint64_t site_suspect_after(const struct site *t); /* ms of silence */
 /* runners.c: of connector_env; arg: the site */
@@ -139,17 +159,20 @@ int site_principal_secret(void *arg, const char *principal, const char **ret,
 void runners_fini(struct brain *b);
 /* As its connector says; one that has an older twin stays out of reach. */
 void site_reached(struct site *t, bool reachable, const char *session, const char *why);
-/* Has an older Target the same server? */
-bool site_twin(struct site *t, char why[256]);
+/* Has an older Target the same server? Of connector_env; arg: the site. */
+bool site_twin(void *arg, char why[256]);
 void twins_look(struct brain *b); /* who speaks for a Target, or a Target, has changed */
 void site_renew_soon(struct site *t); /* somebody has come whose lease may be nearly over */
+/* Whom its runners that call home can dial by now (runners.c). */
+void site_members_tell(struct site *t);
 void site_pace(struct site *t, uint64_t lease_ms); /* makes renewals come in time for that lease */
 
-/* Tells the target, in turn and until it has heard, that the log has the end of that run; t may be
- * NULL. It must be so. */
+/* Tells the target, a few at once and until it has heard, that the log has the end of that run; t
+ * may be NULL. It must be so. */
 void site_finalize(struct site *t, const struct run_key *k);
 void site_finals_init(struct site *t);
 void site_finals_drop(struct site *t);
+void site_finals_free(struct site *t); /* no answer is awaited any more */
 
 /* speakers.c */
 void site_agent_told(struct site *t, const char *part, bool reached, const char *state_id,
@@ -165,6 +188,10 @@ void site_lacks(struct site *t, bool lacks);
 /* Names the state folders of the agents that speak for that place (NULL: none does); "": they are
  * not known. t may be NULL. */
 void site_agent_of(const struct site *t, const struct placement *p, char ret[64]);
+
+/* exec.c: what ran last of that workload, and where. */
+int run_last(struct brain *b, const char *ns, const char *name, const struct object **ret,
+             struct run_key *ret_key, const char **ret_target, struct err *err) MUST_CHECK;
 
 /* Of connector_env; arg: the site. */
 bool site_where(void *arg, const struct run_key *k, struct arena *a, struct run_where *ret);

@@ -102,6 +102,7 @@ bool site_where(void *arg, const struct run_key *k, struct arena *a, struct run_
     const struct lease_grant *g = s->intent ? s->intent->granted : NULL;
     ret->grace_ms = g && g->grace > 0 ? (uint64_t)g->grace : 0;
     ret->ran = workload_has_run(s);
+    ret->ns = arena_strdup(a, o->meta->namespace_);
     return n > 0;
 }
 
@@ -145,9 +146,10 @@ static const char *speaker(const struct site *t)
     return s && s->agent ? s->agent : "";
 }
 
-static bool is_callout(const struct site *t)
+/* Agents have certificates, by which two of them are told apart. */
+static bool is_dialed(const struct site *t)
 {
-    return object_as(t->doc, target)->spec->type == TARGET_CALLOUT;
+    return !target_can(object_as(t->doc, target)->spec->type, CAN_DIAL_IN);
 }
 
 static bool older(const struct site *a, const struct site *b)
@@ -159,24 +161,24 @@ static bool older(const struct site *a, const struct site *b)
 
 static const struct site *twin_of(const struct site *t)
 {
-    if (!*t->agent || !is_callout(t))
+    if (!*t->agent || !is_dialed(t))
         return NULL;
     list_for_each (it, &t->brain->sites->all) {
         const struct site *x = container_of(it, struct site, link);
-        if (x != t && is_callout(x) && older(x, t) && strcmp(speaker(x), t->agent) == 0)
+        if (x != t && is_dialed(x) && older(x, t) && strcmp(speaker(x), t->agent) == 0)
             return x;
     }
     return NULL;
 }
 
-bool site_twin(struct site *t, char why[256])
+bool site_twin(void *arg, char why[256])
 {
-    const struct site *x = twin_of(t);
+    const struct site *t = arg, *x = twin_of(t);
 
     if (x)
         (void)snprintf(why, 256,
-                       "Target %.80s is at the same server (%.64s), and what it has would count "
-                       "twice: remove one of the two",
+                       "Target %.80s is at the same server or cluster (%.64s), and what it has "
+                       "would count twice: remove one of the two",
                        x->name, t->agent);
     return x != NULL;
 }

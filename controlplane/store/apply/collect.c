@@ -104,17 +104,28 @@ bool meta_finalizer(const struct meta *m, const char *name)
     return i < m->n_finalizers;
 }
 
-void logs_hold(const struct txn *t, struct meta *m)
+static void finalizer_hold(const struct txn *t, struct meta *m, const char *name)
 {
     const char **all = arena_array(t->a, const char *, m->n_finalizers + 2);
 
-    if (root_feature_level(t->w) < FEATURE_GIVEN || m->deletionTimestamp ||
-        m->n_finalizers >= FINALIZERS_MAX || meta_finalizer(m, LOGS_FINALIZER))
+    if (m->deletionTimestamp || m->n_finalizers >= FINALIZERS_MAX || meta_finalizer(m, name))
         return;
     for (uint32_t i = 0; i < m->n_finalizers; i++)
         all[i] = m->finalizers[i];
-    all[m->n_finalizers++] = LOGS_FINALIZER;
+    all[m->n_finalizers++] = name;
     m->finalizers = all;
+}
+
+void logs_hold(const struct txn *t, struct meta *m)
+{
+    if (root_feature_level(t->w) >= FEATURE_GIVEN)
+        finalizer_hold(t, m, LOGS_FINALIZER);
+}
+
+void target_hold(const struct txn *t, struct meta *m)
+{
+    if (root_feature_level(t->w) >= FEATURE_TELLS)
+        finalizer_hold(t, m, TARGET_FINALIZER);
 }
 
 bool owner_waits(const struct meta *m)

@@ -379,20 +379,17 @@ static void denial_tell(struct txn *t, const struct facts_cmd *c, struct target_
                       "");
 }
 
-/* Some of its nodes cannot be read. The condition goes when all can be, or once again. */
-static void refused_tell(struct txn *t, const struct facts_cmd *c, struct target_status *s)
+/* Some of what it tells cannot be read. The condition goes when all can be, or once again. */
+static void refused_tell(struct txn *t, struct target_status *s, const char *type, const char *why)
 {
     uint32_t n = 0;
 
-    if (!c->refused_told)
-        return;
-    if (*c->refused) {
-        txn_condition(t, &s->conditions, &s->n_conditions, "NodesRefused", COND_TRUE, "Unreadable",
-                      c->refused);
+    if (*why) {
+        txn_condition(t, &s->conditions, &s->n_conditions, type, COND_TRUE, "Unreadable", why);
         return;
     }
     for (uint32_t i = 0; i < s->n_conditions; i++)
-        if (strcmp(s->conditions[i].type, "NodesRefused") != 0)
+        if (strcmp(s->conditions[i].type, type) != 0)
             s->conditions[n++] = s->conditions[i];
     s->n_conditions = n;
 }
@@ -420,8 +417,10 @@ static void target_tell(struct txn *t, const struct facts *f, const struct objec
             agent_tell(t, c, b->spec, s);
         if (root_feature_level(t->w) >= FEATURE_GRANTS)
             denial_tell(t, c, s);
-        if (root_feature_level(t->w) >= FEATURE_COUNTS)
-            refused_tell(t, c, s);
+        if (c->refused_told && root_feature_level(t->w) >= FEATURE_COUNTS)
+            refused_tell(t, s, "NodesRefused", c->refused);
+        if (c->unread_told && root_feature_level(t->w) >= FEATURE_PODS)
+            refused_tell(t, s, "RunsRefused", c->unread);
     }
     if (f->changed > 0 || (c->complete && s->inventoryRevision == 0)) {
         target_count(t, c->target, s);

@@ -29,16 +29,22 @@ static int64_t number_held(const struct intent *in)
     return in->granted ? in->granted->number : 1;
 }
 
-/* In whose log its runners claim, and when they start nothing any more. The order says so, too,
- * whatever its Target says by then (run_order.claims, start_by_ms). */
-static void claim_dispatch(struct txn *t, const struct workload_status *s, struct intent *in)
+static bool has_manifest(const struct workload *w)
 {
-    const struct object *o = root_get(t->w, KIND_TARGET, "", s->placement->target);
+    return w->spec->run && w->spec->run->manifest.n;
+}
+
+/* In whose log its runners claim, and when they start nothing any more. The order says so, too,
+ * whatever its Target says by then (run_order.claims, start_by_ms). A manifest's programs have no
+ * runner. */
+static void claim_dispatch(struct txn *t, const struct workload *w, struct intent *in)
+{
+    const struct object *o = root_get(t->w, KIND_TARGET, "", w->status->placement->target);
     const struct target_spec *g = o ? object_as(o, target)->spec : NULL;
 
     in->home = "";
     if (root_feature_level(t->w) >= FEATURE_CLOSES && g && target_can(g->type, CAN_CALL_HOME) &&
-        g->connection && g->connection->runners)
+        g->connection && g->connection->runners && !has_manifest(w))
         in->home = root_cluster_uid(t->w);
     if (root_feature_level(t->w) >= FEATURE_CLOSES && g && target_can(g->type, CAN_START_BY) &&
         g->limits && g->limits->startWithin > 0 && g->limits->clockError > 0) {
@@ -66,10 +72,10 @@ int grant_dispatch(struct txn *t, const struct workload *w, struct intent *in,
 {
     int r;
 
-    claim_dispatch(t, w->status, in);
+    claim_dispatch(t, w, in);
     if (root_feature_level(t->w) < FEATURE_GRANTS) /* members that know no grants apply it, too */
         return 0;
-    in->logs = logs_of(t, w);
+    in->logs = has_manifest(w) ? NULL : logs_of(t, w); /* nobody there could keep them */
     if (w->spec->checkpoint)
         in->store = w->spec->checkpoint->store;
     if (!g) /* by a leader that did not know yet that all members had come to that level */
@@ -141,7 +147,8 @@ bool workload_has_run(const struct workload_status *s)
 {
     for (uint32_t i = 0; i < s->n_conditions; i++)
         if (strcmp(s->conditions[i].type, "Running") == 0)
-            return s->conditions[i].status == COND_TRUE;
+            return s->conditions[i].status == COND_TRUE ||
+                   s->conditions[i].status == COND_UNKNOWN; /* it may run no more */
     return false;
 }
 
@@ -263,10 +270,38 @@ static uint32_t workers_merge(struct txn *t, const struct workload_status *s,
     return all;
 }
 
+static int64_t between(int64_t v, int64_t least, int64_t most)
+{
+    return v < least ? least : v > most ? most : v;
+}
+
+/* How busy its GPUs are is bounded by what it holds, and by when it began to: whoever tells
+ * nonsense tells of no more than there is. */
+static void use_take(struct txn *t, struct workload_status *s, const struct gpu_use *told)
+{
+    const struct placement *p = s->placement;
+    struct gpu_use *u;
+
+    s->gpuUse = NULL;
+    if (!told || told->measured <= 0 || !p || p->gpus <= 0)
+        return;
+    u = arena_memdup(t->a, told, sizeof *u);
+    u->at = t->now;
+    u->measured = between(told->measured, 0, p->gpus);
+    u->idle = between(told->idle, 0, u->measured);
+    u->percent = between(told->percent, 0, 100);
+    u->memory = told->memory > 0 ? told->memory : 0;
+    u->idleSince = u->idle ? between(told->idleSince, p->since, t->now) : 0;
+    u->told = told->told && u->idle == u->measured;
+    s->gpuUse = u;
+}
+
 void workers_take(struct txn *t, struct workload_status *s, const struct run_cmd *c)
 {
     uint32_t ranks = s->placement ? s->placement->n_assignments : 0, failed = 0, kept = 0;
 
+    if (c->step == STEP_USE)
+        use_take(t, s, c->use);
     if (!c->n || !ranks)
         return;
     struct worker_status *all = arena_array(t->a, struct worker_status, ranks);
@@ -288,11 +323,6 @@ void workers_take(struct txn *t, struct workload_status *s, const struct run_cmd
 }
 
 /* ---- what they used of what was held ---- */
-static int64_t between(int64_t v, int64_t least, int64_t most)
-{
-    return v < least ? least : v > most ? most : v;
-}
-
 /* What a target tells can neither be ahead of the entry that sent the run there, nor after the one
  * that has its end: its clock may be wrong, and it may lie. */
 void workers_spend(struct txn *t, struct workload_status *s, const struct run_cmd *c)

@@ -339,6 +339,8 @@ static void adopt_live(struct txn *t, struct adoption *x)
 {
     struct workload_status *s = x->s;
 
+    if (root_feature_level(t->w) >= FEATURE_TELLS)
+        s->nominated = NULL; /* room that it waited for, while it was thought to wait */
     /* Without a lease: what its runner was granted since is not known here, so that it is taken for
      * the longest that was ever given. */
     s->intent = arena_new(t->a, struct intent);

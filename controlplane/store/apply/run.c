@@ -378,6 +378,34 @@ static int step_seated(struct txn *t, struct run *x)
     return 0;
 }
 
+/* It may run: its condition does not say that it does. One that says Unknown was True before. */
+static int step_unknown(struct txn *t, struct run *x)
+{
+    bool tells = root_feature_level(t->w) >= FEATURE_TELLS;
+
+    if (x->from == PHASE_UNKNOWN && !tells)
+        return RUN_STALE(t, "workload %s/%s is Unknown already", x->c->ns, x->c->name);
+    if (x->from != PHASE_UNKNOWN)
+        x->s->phaseBefore = x->from;
+    if (tells && workload_has_run(x->s))
+        txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Running", COND_UNKNOWN, x->reason,
+                      x->message);
+    return 0;
+}
+
+static int step_seen(struct txn *t, struct run *x)
+{
+    if (!x->s->phaseBefore)
+        return RUN_STALE(t, "nothing says what it was before");
+    x->s->epochFloor = 0; /* it lives, so no newer epoch ever began */
+    x->to = x->s->phaseBefore;
+    x->s->phaseBefore = (enum phase)0;
+    if (root_feature_level(t->w) >= FEATURE_TELLS && workload_has_run(x->s))
+        txn_condition(t, &x->s->conditions, &x->s->n_conditions, "Running", COND_TRUE, "Running",
+                      x->message);
+    return 0;
+}
+
 static int step_take(struct txn *t, struct run *x)
 {
     workers_take(t, x->s, x->c);
@@ -409,15 +437,9 @@ static int step_take(struct txn *t, struct run *x)
                       x->c->message);
         return 0;
     case STEP_UNKNOWN:
-        x->s->phaseBefore = x->from;
-        return 0;
+        return step_unknown(t, x);
     case STEP_SEEN:
-        if (!x->s->phaseBefore)
-            return RUN_STALE(t, "nothing says what it was before");
-        x->s->epochFloor = 0; /* it lives, so no newer epoch ever began */
-        x->to = x->s->phaseBefore;
-        x->s->phaseBefore = (enum phase)0;
-        return 0;
+        return step_seen(t, x);
     case STEP_QUIESCE:
     case STEP_STOP:
         if (phase_live(x->from)) {
@@ -443,6 +465,8 @@ static int step_take(struct txn *t, struct run *x)
         return checkpoint_save(t, x->w, x->from, x->c);
     case STEP_CLAIM:
         return claim_take(t, x->s, x->c);
+    case STEP_USE: /* workers_take did it */
+        return 0;
     default:
         return err_set(t->err, E_INVALID, "no such step: %d", (int)x->c->step);
     }
@@ -483,7 +507,8 @@ static bool told_only(enum run_step step)
 {
     return step == STEP_CHECKPOINT || step == STEP_CHECKPOINT_BAD ||
            step == STEP_CHECKPOINT_FOUND || step == STEP_OFFER || step == STEP_GRANT ||
-           step == STEP_SEATED || step == STEP_SAVE || step == STEP_CLAIM;
+           step == STEP_SEATED || step == STEP_SAVE || step == STEP_CLAIM ||
+           step == STEP_USE;
 }
 
 /* Phase, reason and time; then the object, or its removal when that was only waiting for this
@@ -496,6 +521,7 @@ static void step_store(struct txn *t, struct run *x)
     if (x->to != x->from) {
         x->s->phase = x->to;
         x->s->phaseSince = t->now;
+        x->s->gpuUse = NULL; /* of what runs, and of no other time */
     }
     if (!told_only(x->c->step) && (x->to != x->from || *x->reason)) {
         x->s->reason = x->reason;

@@ -234,18 +234,26 @@ static bool leads_elsewhere(const struct target_connection *a, const struct targ
            strcmp(a->namespace_, b->namespace_) || strcmp(a->region, b->region);
 }
 
+static const char *context_of(const struct target_spec *s)
+{
+    return s->kubernetes ? s->kubernetes->context : "";
+}
+
 /* What runs there would be looked for where it never was, and be told absent. */
 static int check_connection(struct txn *t, const struct object *old, const void *body)
 {
-    const struct target *now = body;
+    const struct target_spec *now = ((const struct target *)body)->spec;
 
-    if (old->kind->id != KIND_TARGET || root_feature_level(t->w) < FEATURE_GRANTS ||
-        !leads_elsewhere(object_as(old, target)->spec->connection, now->spec->connection) ||
+    if (old->kind->id != KIND_TARGET || root_feature_level(t->w) < FEATURE_GRANTS)
+        return 0;
+    const struct target_spec *was = object_as(old, target)->spec;
+    if ((!leads_elsewhere(was->connection, now->connection) &&
+         !strcmp(context_of(was), context_of(now))) ||
         root_count_of(t->w->target_held, key_str(old->meta->name)) == 0)
         return 0;
     return err_field(t->err, E_CONFLICT, "spec.connection",
                      "work is held on target %s, and would be looked for elsewhere: drain it first "
-                     "(hanse drain %s), then change server, user, namespace or region",
+                     "(hanse drain %s), then change server, user, namespace, region or context",
                      old->meta->name, old->meta->name);
 }
 
@@ -271,6 +279,9 @@ static int op_update(struct txn *t, const struct write_cmd *c, const struct writ
     /* A document that somebody applies again does not name it. */
     if (meta_finalizer(old->meta, LOGS_FINALIZER) && strcmp(t->user, LOGS_USER) != 0)
         logs_hold(t, b->metadata);
+    if (k->id == KIND_TARGET && meta_finalizer(old->meta, TARGET_FINALIZER) &&
+        strcmp(t->user, TARGET_USER) != 0)
+        target_hold(t, b->metadata);
     if (body_equal(k->schema, b, old->body)) {
         *ret_unchanged = true;
         return 0;

@@ -99,6 +99,9 @@ bool root_archive_due(const struct root *r, int64_t now_ms, struct archive_curso
 #define LOGS_USER "hanse:logs" /* who alone takes it away while the Workload is not deleted */
 struct meta;
 struct txn;
+/* Who alone takes TARGET_FINALIZER away while the Target is not deleted (leader/leave/leave.c). */
+#define TARGET_USER "hanse:target"
+void target_hold(const struct txn *t, struct meta *m); /* apply/collect.c */
 void logs_hold(const struct txn *t, struct meta *m); /* apply/collect.c */
 /* Nothing of it runs, and it is deleted, or only that keeps it from the archive. */
 bool root_logs_due(const struct root *r, const struct object *o, int64_t now_ms);

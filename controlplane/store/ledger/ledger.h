@@ -9,8 +9,9 @@
  *     sum of all causes = capacity × time + overhang × time            exactly
  *
  * where capacity is all that the nodes have, and what others than Hanse hold of it is a cause like
- * any other. Overhang is what is held on devices that are not known (any more): a node that
- * vanished proves no end. A report computes money from the prices of its lines. */
+ * any other. How much of what ran was measured, and did nothing, are lines beside these
+ * (ledger_cause_part). Overhang is what is held on devices that are not known (any more): a node
+ * that vanished proves no end. A report computes money from the prices of its lines. */
 #ifndef HANSE_CONTROLPLANE_STORE_LEDGER_H
 #define HANSE_CONTROLPLANE_STORE_LEDGER_H
 
@@ -27,7 +28,9 @@
     C(MIGRATING, 7, "migrating", "a destination that was held while work moved there")             \
     C(IDLE, 8, "idle", "ready, held by nobody")                                                    \
     C(UNAVAILABLE, 9, "unavailable", "not ready or out of reach, held by nobody")                  \
-    C(OTHERS, 12, "others", "held by others than Hanse, as its target tells")
+    C(OTHERS, 12, "others", "held by others than Hanse, as its target tells")                      \
+    C(MEASURED, 13, "measured", "of what ran: GPUs whose use its target measured")                 \
+    C(HELD_IDLE, 14, "heldIdle", "of what was measured: GPUs that did nothing")
 enum ledger_cause {
 #define C(c, n, name, doc) LEDGER_##c = (n),
     LEDGER_CAUSES(C)
@@ -35,13 +38,18 @@ enum ledger_cause {
     /* The sums that the causes add up to. */
     LEDGER_CAPACITY = 10,
     LEDGER_OVERHANG = 11,
-    LEDGER_CAUSE_NR = 13
+    LEDGER_CAUSE_NR = 15
 };
 const char *ledger_cause_text(enum ledger_cause c); /* "?" for no cause */
 /* True for those that are sums. */
 static inline bool ledger_cause_sum(enum ledger_cause c)
 {
     return c == LEDGER_CAPACITY || c == LEDGER_OVERHANG;
+}
+/* True for those that tell more of what another cause has in its sum: they are in no balance. */
+static inline bool ledger_cause_part(enum ledger_cause c)
+{
+    return c == LEDGER_MEASURED || c == LEDGER_HELD_IDLE;
 }
 /* True for causes of work that was done and lost. */
 static inline bool ledger_cause_lost(enum ledger_cause c)
@@ -111,6 +119,11 @@ struct ledger_sum {
     ledger_amount amount, lost, unpriced; /* amounts of GPUs */
     ledger_amount cpu;                    /* amount of CPUs, in 1/1000 CPU × ms */
     double money, money_lost;
+    /* Of the amount of GPUs: those whose use was measured, and of these those that did nothing,
+     * with what they cost. Whether such work was lost is known later than what it used: a row of
+     * one cause tells neither. */
+    ledger_amount measured, idle;
+    double money_idle;
 };
 struct ledger_row {
     const char *key[LEDGER_BY_NR]; /* one for each of `by` */

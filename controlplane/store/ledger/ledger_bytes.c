@@ -434,19 +434,30 @@ static bool same_account(struct slice key, const void *value, void *arg)
     return true;
 }
 
+struct sums {
+    ledger_amount all, ran, measured, idle;
+};
+
 static void sum_each(const struct ledger_line *l, void *arg)
 {
-    ledger_amount *sum = arg;
+    struct sums *sum = arg;
 
     INV(l->amount > 0 && l->money >= 0);
-    *sum += ledger_cause_sum(l->cause) ? -l->amount : l->amount;
+    if (l->cause == LEDGER_MEASURED)
+        sum->measured += l->amount;
+    else if (l->cause == LEDGER_HELD_IDLE)
+        sum->idle += l->amount;
+    else
+        sum->all += ledger_cause_sum(l->cause) ? -l->amount : l->amount;
+    if ((l->cause == LEDGER_USEFUL || ledger_cause_lost(l->cause)) && !class_cpu(l->class_))
+        sum->ran += l->amount;
 }
 
 void ledger_check(const struct root *r, const struct root *fresh)
 {
     struct same x = {&fresh->ledger, r};
     const struct slice start = slice_make("", 0);
-    ledger_amount sum = 0;
+    struct sums sum = {0};
 
     INV(tree_count(r->ledger.cells) == tree_count(fresh->ledger.cells) &&
         tree_count(r->ledger.accounts) == tree_count(fresh->ledger.accounts));
@@ -455,6 +466,7 @@ void ledger_check(const struct root *r, const struct root *fresh)
     INV(tree_count(r->ledger.intervals) <= LIMIT_LEDGER_INTERVALS_MAX &&
         tree_count(r->ledger.totals[0]) <= LIMIT_LEDGER_TOTALS_MAX);
     ledger_scan(r, r->time, sum_each, &sum); /* all that was is all that there was to be had */
-    INV(sum == 0);
+    INV(sum.all == 0);
+    INV(sum.idle <= sum.measured && sum.measured <= sum.ran); /* and these are parts of it */
     use_check(r);
 }

@@ -311,6 +311,71 @@ static void book(struct root *w, const struct object *o, int64_t from, int64_t t
     ledger_interval_add(w, &l, epoch_of(o), hold_cpu(p), cpus_from(w, from), to);
 }
 
+/* ---- how much of it did something ---- */
+/* While it runs, from the entry that told it on: lines beside what is held, in no balance. */
+struct use {
+    int64_t from, measured, idle; /* 1/1000 GPU */
+};
+
+static const struct gpu_use *told_of(const struct object *o)
+{
+    const struct workload_status *s =
+        o && o->kind->id == KIND_WORKLOAD ? object_as(o, workload)->status : NULL;
+
+    return s && s->phase == PHASE_RUNNING ? s->gpuUse : NULL;
+}
+
+static bool use_of(const struct root *r, const struct object *o, const struct open_box *b,
+                   struct use *ret)
+{
+    const struct gpu_use *u = told_of(o);
+    int64_t milli = u ? hold_milli(ledger_hold(r, o)) : 0;
+
+    if (!u || b->state != LEDGER_USEFUL || u->measured <= 0 || u->idle < 0 || !milli)
+        return false;
+    ret->from = u->at > b->since ? u->at : b->since;
+    ret->measured = u->measured < milli ? u->measured : milli;
+    ret->idle = u->idle < ret->measured ? u->idle : ret->measured;
+    return true;
+}
+
+static void use_lines(const struct root *r, const struct object *o, const struct use *u, int64_t to,
+                      ledger_sink sink, void *arg)
+{
+    struct ledger_line l;
+
+    line_of(r, o, &l);
+    l.cause = LEDGER_MEASURED;
+    ledger_days(&l, u->measured, u->from, to, sink, arg);
+    l.cause = LEDGER_HELD_IDLE;
+    ledger_days(&l, u->idle, u->from, to, sink, arg);
+}
+
+static void use_to_totals(void *arg, const struct ledger_line *l)
+{
+    ledger_total_add(arg, 0, l);
+}
+
+/* after: NULL where it holds nothing any more. What is found idle has been so for a while: that
+ * counts, as far as it was measured. */
+static void use_book(struct root *w, const struct object *before, const struct open_box *b,
+                     const struct object *after)
+{
+    const struct gpu_use *was = told_of(before), *now = told_of(after);
+    struct use u, late;
+
+    if (!use_of(w, before, b, &u) || (now && was->at == now->at && was->measured == now->measured &&
+                                      was->idle == now->idle))
+        return;
+    use_lines(w, before, &u, w->time, use_to_totals, w);
+    late = (struct use){.from = now && now->idleSince > u.from ? now->idleSince : u.from};
+    late.idle = now ? now->idle - u.idle : 0;
+    if (late.idle > u.measured - u.idle)
+        late.idle = u.measured - u.idle;
+    if (late.idle > 0)
+        use_lines(w, before, &late, w->time, use_to_totals, w);
+}
+
 /* ---- begin, step, end ---- */
 void hold_begin(struct root *w, const struct object *o, int64_t at)
 {
@@ -351,6 +416,7 @@ void hold_step(struct root *w, const struct object *before, const struct object 
     const struct open_box *old = tree_get(w->ledger.open, key_slice(&k));
     INV(old);
     enum ledger_cause now = state_of(after, old->ran);
+    use_book(w, before, old, after);
     use_open(&w->ledger.use, before, old, -1);
     if ((uint64_t)now == old->state && old->n == 0) {
         use_open(&w->ledger.use, after, old, 1); /* its queue may be another one */
@@ -389,6 +455,7 @@ void hold_end(struct root *w, const struct object *before, const struct object *
         after && before->kind->id == KIND_WORKLOAD ? object_as(after, workload)->status : NULL, &x);
     for (unsigned i = 0; i < x.n; i++)
         book(w, before, x.v[i].from, x.v[i].to, x.v[i].cause);
+    use_book(w, before, b, NULL);
     open_store(w, key_slice(&k), NULL);
 }
 
@@ -440,7 +507,10 @@ static void scan_one(const struct scan *x, const struct object *o, const struct 
     const struct placement *p = ledger_hold(x->r, o);
     struct ledger_line l, cpu;
     struct parts parts;
+    struct use u;
 
+    if (use_of(x->r, o, b, &u))
+        use_lines(x->r, o, &u, x->now, x->sink, x->arg);
     parts_of(b, x->now, INT64_MIN, LEDGER_USEFUL, false, &parts);
     line_of(x->r, o, &l);
     cpu = l;

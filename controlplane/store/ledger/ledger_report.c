@@ -14,7 +14,7 @@ struct group {
     struct slice key; /* texts that end in NUL, one per `by` */
     uint64_t hash;
     struct ledger_sum sum;
-    struct money money, lost;
+    struct money money, lost, idle;
 };
 struct report {
     const struct ledger_query *q;
@@ -23,6 +23,7 @@ struct report {
     struct group **table; /* open addressing */
     size_t cap, n;
     struct group total;
+    bool causes; /* its rows, or what it is of, are told apart by cause */
 };
 
 static void money_add(struct money *m, double x)
@@ -124,6 +125,15 @@ static struct group *group_of(struct report *x, const struct ledger_line *l)
 
 static void group_add(struct group *g, const struct ledger_line *l)
 {
+    if (l->cause == LEDGER_MEASURED) {
+        g->sum.measured += l->amount;
+        return;
+    }
+    if (l->cause == LEDGER_HELD_IDLE) {
+        g->sum.idle += l->amount;
+        money_add(&g->idle, l->money);
+        return;
+    }
     if (class_cpu(l->class_)) {
         g->sum.cpu += l->amount;
         return;
@@ -144,7 +154,7 @@ static void report_line(const struct ledger_line *l, void *arg)
 
     if (l->day < x->q->from_day || l->day >= x->q->to_day)
         return;
-    if (matches(x, l, true)) {
+    if (matches(x, l, true) && !ledger_cause_part(l->cause)) {
         bool cpu = class_cpu(l->class_);
 
         if (l->cause == LEDGER_CAPACITY)
@@ -156,7 +166,8 @@ static void report_line(const struct ledger_line *l, void *arg)
     }
     if (ledger_cause_sum(l->cause) || !matches(x, l, false))
         return;
-    group_add(group_of(x, l), l);
+    if (!ledger_cause_part(l->cause) || !x->causes)
+        group_add(group_of(x, l), l);
     group_add(&x->total, l);
 }
 
@@ -167,6 +178,7 @@ static struct ledger_sum group_sum(const struct group *g)
 
     s.money = g->money.sum + g->money.rest;
     s.money_lost = g->lost.sum + g->lost.rest;
+    s.money_idle = g->idle.sum + g->idle.rest;
     return s;
 }
 
@@ -225,6 +237,8 @@ void ledger_report_make(const struct root *r, int64_t now_ms, const struct ledge
 
     PRE(q->n_by <= LEDGER_BY_NR);
     *ret = (struct ledger_report){0};
+    for (unsigned i = 0; i < q->n_by; i++)
+        x.causes = x.causes || q->by[i] == LEDGER_BY_CAUSE;
     ledger_scan(r, now_ms, report_line, &x);
     rows_make(&x);
     ret->total = group_sum(&x.total);

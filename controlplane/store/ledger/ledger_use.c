@@ -82,8 +82,8 @@ static void span_add(struct tree **t, const char *queue, ledger_amount milli, in
  * workload that moves once, too. */
 static bool counts(const struct ledger_line *l)
 {
-    return !ledger_cause_sum(l->cause) && l->cause != LEDGER_MIGRATING && l->queue && *l->queue &&
-           !class_cpu(l->class_);
+    return !ledger_cause_sum(l->cause) && !ledger_cause_part(l->cause) &&
+           l->cause != LEDGER_MIGRATING && l->queue && *l->queue && !class_cpu(l->class_);
 }
 
 void use_interval(struct tree **t, const struct interval_box *b, int sign)

@@ -166,7 +166,7 @@ class Runs:
             self.told(run)
 
     def worker(self, run, pid):
-        """One process runs here, whatever was ordered: what is told of it is told of rank 0."""
+        """One process runs here: a gang is refused. What is told of it is told of rank 0."""
         rank = run.setdefault("workers", [{"rank": 0}])[0]
         rank.setdefault("startedAt", int(time.time() * 1000))
         rank["id"] = f"{pid}@{read('/proc/sys/kernel/random/boot_id').strip()}"
@@ -248,6 +248,8 @@ class Runs:
             raise Refused(409, "this key was promised to be refused, or a newer one is known", **{"class": "conflict"})
         if order.get("image"):
             raise Refused(422, "this target starts no containers", **{"class": "invalid", "scope": "workload"})
+        if len(order.get("workers", [])) > 1:
+            raise Refused(422, "this target starts one process for each order, and no gang", **{"class": "invalid", "scope": "workload"})
         if any(self.gone(w.get("node", "")) for w in order.get("workers", [])):
             raise Refused(503, "the machine that it was ordered on has ended")
         who = self.principal(order)

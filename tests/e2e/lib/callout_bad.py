@@ -1,6 +1,7 @@
 """The callout server of deploy/examples/callout, made to misbehave: before each request about a run it looks into FAULTS, a file of
 lines "VERB FAULT" (submit, find, signal, stop), and does what the first line for its verb says, once. What was done stays done.
-It lists the run whose key stands in FAULTS.denied as running, whatever it has told of it, until it is asked to stop that one."""
+It lists the run whose key stands in FAULTS.denied as running, whatever it has told of it, until it is asked to stop that one; and the one
+whose key stands in FAULTS.zombie in a state that there is not."""
 import fcntl
 import json
 import os
@@ -22,6 +23,19 @@ def denied():
             return file.read().strip()
     except FileNotFoundError:
         return ""
+
+
+def listed_as_zombie(body):
+    try:
+        with open(os.environ["FAULTS"] + ".zombie", encoding="utf-8") as file:
+            key = file.read().strip()
+    except FileNotFoundError:
+        return body
+    told = json.loads(body)
+    for run in told.get("runs", []):
+        if run.get("key") == key:
+            run["state"] = "zombie"
+    return json.dumps(told).encode()
 
 
 def listed_alive(body, key):
@@ -82,6 +96,8 @@ class Bad(server.Handler):
         fault, self.fault = self.fault, ""
         if self.lists and status == 200 and denied():
             body = listed_alive(body, denied())
+        if self.lists and status == 200:
+            body = listed_as_zombie(body)
         if fault == "lost":
             self.close_connection = True
         elif fault == "late":

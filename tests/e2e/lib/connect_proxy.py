@@ -10,15 +10,16 @@ import threading
 
 
 class ConnectProxy:
-    def __init__(self, login=None):
+    def __init__(self, login=None, host="127.0.0.1"):
+        self.host = host
         self.login, self.asked, self.refused, self.open, self.away = login, [], [], set(), False
-        self.lock, self.listener = threading.Lock(), socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.lock, self.listener = threading.Lock(), socket.create_server((host, 0), backlog=64)
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.listen, daemon=True).start()
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def listen(self):
         while True:

@@ -3,11 +3,9 @@ for the tests of moves. What ran, when and from which step is told by the traini
 a run of the same program that nobody disturbed. Hanse is asked only for what a user would ask it."""
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 EXAMPLE = os.path.join(TOP, "deploy", "examples", "three-tier")
@@ -15,6 +13,7 @@ sys.path.insert(0, EXAMPLE)
 sys.dont_write_bytecode = True
 import witness  # noqa: E402
 from federation import Failure, Federation, wait_for  # noqa: E402
+from parts import walk  # noqa: E402
 
 OVER = ("Succeeded", "Failed", "Cancelled")
 API = "hanse.dev/v1alpha1"
@@ -171,21 +170,4 @@ def run(parts, kind=Moves, **pool):
         print("there is no hanse or no three-tier-trainer: set HANSE and HANSE_BUILD_DIR")
         return 77
     folder, only = tempfile.mkdtemp(prefix="hanse-moves-"), os.environ.get("HANSE_ONLY", "")
-    p, began = kind(hanse, trainer, folder, **pool), time.monotonic()
-    try:
-        for part in [kind.begin] + [x for x in parts if only in x.__name__]:
-            print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
-            try:
-                part(p)
-            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError, IndexError) as error:
-                p.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
-                if part is kind.begin:
-                    break
-    finally:
-        p.stop()
-    print(f"{p.failed} failed, {time.monotonic() - began:.0f} s")
-    if p.failed or os.environ.get("HANSE_KEEP"):
-        print(f"logs are kept in {folder}")
-    else:
-        shutil.rmtree(folder)
-    return 1 if p.failed else 0
+    return walk(kind(hanse, trainer, folder, **pool), folder, [kind.begin, *[x for x in parts if only in x.__name__]])

@@ -21,23 +21,17 @@ def needed(static):
     return hanse, runner
 
 
-def run(kind, name, parts, static=False):
-    """kind(HANSE, FOLDER) has begin, check, failed and stop; with static it is told where hanse-run is. Returns the exit status."""
-    tools, only = needed(static), os.environ.get("HANSE_ONLY", "").split()
-    if not tools:
-        return 77
-    folder, began = tempfile.mkdtemp(prefix=f"hanse-{name}-"), time.monotonic()
-    c = kind(tools[0], folder)
-    if static:
-        c.static = tools[1]
+def walk(c, folder, parts, began=None):
+    """c has check, failed and stop. The first part is the beginning. Returns the exit status."""
+    began = began or time.monotonic()
     try:
-        for part in (kind.begin, *[p for p in parts if not only or any(word in p.__name__ for word in only)]):
+        for part in parts:
             print(f"{part.__name__.replace('_', ' ')} (at {time.monotonic() - began:.0f} s)", flush=True)
             try:
                 part(c)
-            except (Failure, subprocess.SubprocessError, OSError, KeyError, ValueError, StopIteration) as error:
+            except (Failure, subprocess.SubprocessError, OSError, LookupError, ValueError, StopIteration, AttributeError) as error:
                 c.check(f"{part.__name__} could be done", False, f"{type(error).__name__}: {error}")
-                if part is kind.begin:
+                if part is parts[0]:
                     break
     finally:
         c.stop()
@@ -47,3 +41,15 @@ def run(kind, name, parts, static=False):
     else:
         shutil.rmtree(folder)
     return 1 if c.failed else 0
+
+
+def run(kind, name, parts, static=False):
+    """kind(HANSE, FOLDER) has begin, check, failed and stop; with static it is told where hanse-run is. Returns the exit status."""
+    tools, only = needed(static), os.environ.get("HANSE_ONLY", "").split()
+    if not tools:
+        return 77
+    folder, began = tempfile.mkdtemp(prefix=f"hanse-{name}-"), time.monotonic()
+    c = kind(tools[0], folder)
+    if static:
+        c.static = tools[1]
+    return walk(c, folder, [kind.begin, *[p for p in parts if not only or any(word in p.__name__ for word in only)]], began)

@@ -65,7 +65,9 @@ struct connector_rig {
     struct connector *connector;
     bool reachable;
     size_t n_seen;
-    struct observation seen[64]; /* the latest of each key */
+    struct observation seen[128]; /* the latest of each key */
+    unsigned n_used;             /* how often it was told how busy devices are; the last one */
+    struct run_use used;
     unsigned n_seated;           /* runs that left the target's queue; the last one, */
     struct run_key seated;       /* where its rank 0 was put, and its first device */
     char seat[256];

@@ -13,14 +13,9 @@ static bool is_dead(void *arg)
 
     return !x->r->alive(x->r, &x->key);
 }
-static bool same_key(const struct run_key *a, const struct run_key *b)
-{
-    return strcmp(a->uid, b->uid) == 0 && a->epoch == b->epoch && a->try_ == b->try_;
-}
-
 static enum run_verdict all_but_one(const struct run_listed *l, void *arg)
 {
-    return same_key(&l->seen.key, arg) ? RUN_KEPT : RUN_LET_GO;
+    return run_key_same(&l->seen.key, arg) ? RUN_KEPT : RUN_LET_GO;
 }
 void connector_sweeps_what_nobody_owns(void **state)
 {

@@ -25,6 +25,12 @@ enum outcome contract_find(struct connector_rig *r, const struct run_key *k, uin
 enum outcome contract_submit_by(struct connector_rig *r, const struct run_key *k,
                                 enum contract_program what, uint64_t ms, struct asked *a);
 enum outcome contract_stop(struct connector_rig *r, const struct run_key *k, struct asked *a);
+/* The call is in doubt because the target was called out of reach: then it is in reach again, and
+ * is asked again, by the same key, as the leader does. */
+bool contract_was_lost(struct connector_rig *r, enum outcome out);
+#define CONTRACT_LOST_MAX 5 /* so often in one test */
+/* It is stopped, and that is proved; asked again where its target was lost meanwhile. */
+void contract_stopped(struct connector_rig *r, const struct run_key *k, struct asked *a);
 struct run_key contract_running(struct connector_rig *r, struct asked *a);
 const struct observation *contract_await_run(struct connector_rig *r, const struct run_key *k,
                                          enum run_state state);

@@ -516,7 +516,8 @@ static void b_operate(struct backend *b, const struct api_identity *who, const c
 struct api_exec_session {
     struct memory_backend *m;
     struct api_stream_sink sink;
-    bool closed, over, log;
+    bool closed, over;
+    uint64_t from;
 };
 static void session_free(struct api_exec_session *s)
 {
@@ -529,8 +530,10 @@ static void session_log(void *p)
 
     s->m->posted--;
     if (!s->closed) {
-        s->sink.data(1, "one\n", 4, s->sink.arg);
-        s->sink.data(1, "two\n", 4, s->sink.arg);
+        static const struct api_log_at at = {.known = true, .epoch = 1, .try_ = 3, .from = 8};
+        s->sink.data(1, &"one\ntwo\n"[s->from], (size_t)(8 - s->from), s->sink.arg);
+        if (s->sink.at)
+            s->sink.at(&at, s->sink.arg);
         s->sink.end(0, NULL, s->sink.arg);
     }
     s->over = true;
@@ -539,16 +542,13 @@ static void session_log(void *p)
 static int b_exec(struct backend *b, const struct api_exec *e, const struct api_stream_sink *sink,
                   struct api_exec_session **ret, struct err *err)
 {
-    (void)err;
     struct api_exec_session *s = calloc(1, sizeof *s);
-    s->m = of(b);
-    s->sink = *sink;
-    s->over = e->argv != NULL;
+    (void)err;
+    *s = (struct api_exec_session){.m = of(b), .sink = *sink, .over = e->argv, .from = e->from % 9};
     *ret = s;
-    if (!e->argv) {
-        s->m->posted++;
+    s->m->posted += !e->argv;
+    if (!e->argv)
         loop_post(s->m->loop, session_log, s);
-    }
     return 0;
 }
 static void b_exec_input(struct api_exec_session *s, const void *p, size_t n, bool eof)

@@ -79,6 +79,7 @@ static void accepted(struct listener *li, struct stream *s, void *arg)
 
     (void)li;
     h->last = s;
+    h->accepted++;
     if (h->deaf)
         stream_set(s, &nobody, NULL);
     else
@@ -97,7 +98,7 @@ static void arrived(void *arg, const struct home_arrival *a)
     if (h->redirect)
         home_redirect(a->stream, h->redirect);
     else if (h->refuse)
-        home_refuse(a->stream, h->over, h->refuse);
+        home_refuse(a->stream, h->over ? HOME_OVER : HOME_NOT_NOW, h->refuse);
     else if (home_runs_take(h->runs, &with, &err) < 0)
         str_copy(C[1].why, sizeof C[1].why, err.text);
 }
@@ -141,13 +142,14 @@ static void on_welcome(void *arg, const struct home_welcome *w)
     c->n_gpus = w ? w->n_gpus : 0;
     c->gpu = w && w->n_gpus ? w->gpus[w->n_gpus - 1] : -1;
 }
-static void on_refused(void *arg, bool over, const char *why)
+static void on_refused(void *arg, const struct home_refused *r)
 {
     struct caller_side *c = arg;
 
     c->refusals++;
-    c->over = over;
-    str_copy(c->why, sizeof c->why, why);
+    c->over = r->over;
+    c->spent = r->spent;
+    str_copy(c->why, sizeof c->why, r->text);
 }
 static void on_renew(void *arg, const struct shim_renew *q)
 {

@@ -17,7 +17,7 @@ struct hub_side {
     const char *redirect, *refuse; /* whoever shows a good token is sent there; refused for that */
     const struct home_welcome *welcome; /* whoever is taken is told that */
     bool over, deaf;               /* of refuse; deaf: streams are taken, and nobody answers */
-    unsigned came, told;
+    unsigned came, told, accepted;
     struct stream *last;
     const struct home_keep *keep; /* of whoever comes */
 };
@@ -35,7 +35,7 @@ struct caller_side {
         uint8_t type;
         uint64_t id;
     } frame;
-    bool over;
+    bool over, spent;
     struct shim_renew renew;
     struct shim_stop stop;
     struct shim_save save;

@@ -187,7 +187,7 @@ static void arrived(void *arg, const struct home_arrival *a)
     (void)arg;
     W.came++;
     if (!W.rig.connector) /* between two connectors */
-        home_refuse(a->stream, false, "no leader is known yet");
+        home_refuse(a->stream, HOME_NOT_NOW, "no leader is known yet");
     else if (W.rig.ops->runner(W.rig.connector, a, &e) < 0)
         print_message("a runner was refused: %s\n", e.text);
 }

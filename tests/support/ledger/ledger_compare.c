@@ -228,9 +228,10 @@ void ledger_model_compare(struct ledger_model *m, const struct root *r,
         ledger_amount model = book_at(&ours, &x.theirs.v[i].key)->amount;
         if (model != x.theirs.v[i].amount)
             wrong(m, &x.theirs.v[i].key, model, x.theirs.v[i].amount, ret);
-        ret->error += ledger_cause_sum((enum ledger_cause)x.theirs.v[i].key.cause)
-                          ? -x.theirs.v[i].amount
-                          : x.theirs.v[i].amount;
+        enum ledger_cause cause = (enum ledger_cause)x.theirs.v[i].key.cause;
+        if (!ledger_cause_part(cause))
+            ret->error += ledger_cause_sum(cause) ? -x.theirs.v[i].amount : x.theirs.v[i].amount;
+        ret->measured |= ledger_cause_part(cause);
     }
     for (size_t i = 0; i < ours.cap; i++) /* what only the model has */
         if (ours.v[i].used && ours.v[i].amount && !book_at(&x.theirs, &ours.v[i].key)->amount)

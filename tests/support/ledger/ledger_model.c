@@ -190,6 +190,8 @@ static void integrate(struct ledger_model *m, int64_t from, int64_t to)
             t = until;
         }
     }
+    for (int i = 0; i < m->n_allocs; i++)
+        model_use_book(m, &m->allocs[i], m->allocs[i].measured, m->allocs[i].idle, from, to);
     integrate_over(m, from, to);
 }
 
@@ -504,6 +506,8 @@ static void change_workload(struct ledger_model *m, const struct object *before,
     if (!has)
         return;
     struct alloc *a = alloc_find(m, id);
+    a->owner = owner;
+    model_use_change(m, a, now);
     int next = now->phase == PHASE_UNKNOWN             ? LEDGER_UNKNOWN
                : now->phase == PHASE_RUNNING || a->ran ? LEDGER_USEFUL
                                                        : LEDGER_STARTING;

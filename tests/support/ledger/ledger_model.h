@@ -18,6 +18,7 @@ struct ledger_difference {
     uint64_t lines;      /* compared */
     uint64_t wrong;      /* lines whose amounts differ, or that only one of both has */
     bool others;         /* others than Hanse hold something in them */
+    bool measured;       /* of something that ran it was measured how much it did */
     double money;        /* largest relative difference of a cause's money */
     char example[400];   /* one that is wrong */
     ledger_amount error; /* all causes - capacity × time - overhang × time */

@@ -67,6 +67,8 @@ struct alloc {
     int n_spans;
     int state;
     bool ran;
+    int owner;                           /* of a Workload: NS/NAME */
+    int64_t measured, idle, measured_at; /* of its GPUs, from then on; while it runs */
 };
 struct owner { /* a Workload as it is now */
     int queue, user, experiment;
@@ -102,5 +104,9 @@ void book_days(struct book *b, struct line_key k, int64_t milli, int64_t from, i
 void alloc_write(const struct alloc *a, struct book *b, struct line_key k, int64_t safe, int lost,
                  ledger_amount *ret_lost);
 void alloc_owner(struct ledger_model *m, struct line_key *k, int owner);
+/* ledger_use.c: of what it holds, what was measured, and did nothing. */
+void model_use_book(struct ledger_model *m, const struct alloc *a, int64_t measured, int64_t idle,
+                    int64_t from, int64_t to);
+void model_use_change(struct ledger_model *m, struct alloc *a, const struct workload_status *s);
 
 #endif

@@ -56,7 +56,6 @@ static bool one_change(const struct change *c, void *arg)
 static double seconds(void)
 {
     struct timespec t;
-
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
@@ -268,7 +267,6 @@ static bool is_queued(enum phase p)
 {
     return p == PHASE_QUEUED;
 }
-
 static bool is_moving(enum phase p)
 {
     return p == PHASE_STOPPED || phase_holds(p);
@@ -388,6 +386,10 @@ static void run_rnd(struct ledger_world *w)
                   : step == STEP_LEASE_OVER ? PROOF_LEASE_EXPIRED
                   : step == STEP_FENCED     ? PROOF_OPERATOR
                                             : PROOF_TREE_GONE;
+    if (w->others && s->phase == PHASE_RUNNING && w->n.commands % 4 == 0) {
+        c.run.step = step = STEP_USE;
+        c.run.use = ledger_use_rnd(w->seed >> 13, s->placement->gpus, w->now, w->a);
+    }
     ck.step = (s->checkpoint ? s->checkpoint->step : 0) + rnd(w, 3);
     ck.verifiedAt = rnd(w, 2) ? 0 : w->now - rnd(w, 20000) + rnd(w, 2000);
     if (step == STEP_CHECKPOINT)
@@ -579,12 +581,10 @@ const struct root *ledger_world_root(const struct ledger_world *w)
 {
     return w->root;
 }
-
 struct ledger_model *ledger_world_model(struct ledger_world *w)
 {
     return w->model;
 }
-
 struct ledger_counts ledger_world_counts(const struct ledger_world *w)
 {
     struct ledger_counts n = w->n;

@@ -16,6 +16,9 @@ void ledger_world_run(struct ledger_world *w, uint64_t events);
 const struct root *ledger_world_root(const struct ledger_world *w);
 struct ledger_model *ledger_world_model(struct ledger_world *w);
 
+/* How busy the GPUs of a run are, as a target may tell it; NULL: it does not. */
+struct gpu_use *ledger_use_rnd(uint64_t seed, int64_t gpus, int64_t now, struct arena *a);
+
 struct ledger_counts {
     uint64_t commands, events, snapshots, terms, placed, ended, moved, days;
 };

@@ -40,7 +40,7 @@ struct site *site_find(struct brain *b, const char *name)
     return strcmp(name, FARM_TARGET) == 0 ? &l->site : NULL;
 }
 
-void events_of_machines(struct brain *b, const struct object *target, const char *reason,
+void events_of_target(struct brain *b, const struct object *target, const char *reason,
                         const char *why)
 {
     (void)b;

@@ -81,7 +81,7 @@ static void place_make(union command *c, struct arena *a)
         .rank = 1, .node = "fra.n0", .gpus = gpus, .n_gpus = 2, .gpuMilli = 500, .mig = "3g.40gb"};
 }
 
-static void run_make(union command *c, struct arena *a)
+void run_make(union command *c, struct arena *a)
 {
     struct run_checkpoint *ck = arena_new(a, struct run_checkpoint);
     struct lease_grant *grant = arena_new(a, struct lease_grant);
@@ -561,5 +561,7 @@ const struct golden_command golden_commands[GOLDEN_COMMANDS] = {
     {"facts-counted", CMD_FACTS, facts_counted_make, facts_counted_check},
     {"place-counted", CMD_PLACE, place_counted_make, place_counted_check},
     {"facts-refused", CMD_FACTS, facts_refused_make, facts_refused_check},
+    {"facts-unread", CMD_FACTS, facts_unread_make, facts_unread_check},
     {"facts-slices", CMD_FACTS, facts_slices_make, facts_slices_check},
-    {"place-slices", CMD_PLACE, place_slices_make, place_slices_check}};
+    {"place-slices", CMD_PLACE, place_slices_make, place_slices_check},
+    {"run-use", CMD_RUN, run_use_make, run_use_check}};

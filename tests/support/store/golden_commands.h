@@ -7,7 +7,7 @@
 #include "tests/support/store/store_kit.h"
 
 #define TIME_MS 1795234567890 /* 2026-11-21 */
-#define GOLDEN_COMMANDS 24
+#define GOLDEN_COMMANDS 26
 
 struct golden_command {
     const char *name;
@@ -26,6 +26,11 @@ void facts_part_make(union command *c, struct arena *a);
 void facts_part_check(const union command *c);
 void facts_refused_make(union command *c, struct arena *a);
 void facts_refused_check(const union command *c);
+void facts_unread_make(union command *c, struct arena *a);
+void facts_unread_check(const union command *c);
+void run_make(union command *c, struct arena *a);
+void run_use_make(union command *c, struct arena *a);
+void run_use_check(const union command *c);
 /* golden_counted.c */
 void facts_counted_make(union command *c, struct arena *a);
 void facts_counted_check(const union command *c);

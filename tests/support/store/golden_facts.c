@@ -54,3 +54,42 @@ void facts_refused_check(const union command *c)
     assert_true(c->facts.refused_told);
     assert_string_equal(c->facts.refused, "1 node cannot be read");
 }
+
+/* Nor can some of what it lists of runs. */
+void facts_unread_make(union command *c, struct arena *a)
+{
+    facts_make(c, a);
+    c->facts.reach_told = c->facts.unread_told = true;
+    (void)snprintf(c->facts.unread, sizeof c->facts.unread, "1 run cannot be read");
+}
+
+void facts_unread_check(const union command *c)
+{
+    facts_check(c);
+    assert_true(c->facts.unread_told);
+    assert_string_equal(c->facts.unread, "1 run cannot be read");
+}
+
+/* How busy the GPUs of a run are. */
+void run_use_make(union command *c, struct arena *a)
+{
+    run_make(c, a);
+    c->run.step = STEP_USE;
+    c->run.use = arena_new(a, struct gpu_use);
+    *c->run.use = (struct gpu_use){.measured = 8000,
+                                   .idle = 8000,
+                                   .idleSince = TIME_MS,
+                                   .percent = 7,
+                                   .memory = 1 << 30,
+                                   .told = true};
+}
+void run_use_check(const union command *c)
+{
+    assert_int_equal(c->run.step, STEP_USE);
+    assert_int_equal(c->run.use->measured, 8000);
+    assert_int_equal(c->run.use->idle, 8000);
+    assert_int_equal(c->run.use->idleSince, TIME_MS);
+    assert_int_equal(c->run.use->percent, 7);
+    assert_int_equal(c->run.use->memory, 1 << 30);
+    assert_true(c->run.use->told);
+}

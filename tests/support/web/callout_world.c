@@ -111,8 +111,8 @@ static void print_run(const struct callout_world_run *r, struct buf *b)
     else if (!lies && r->state == RUN_ENDED)
         buf_printf(b,
                    ",\"workers\":[{\"rank\":0,\"exitCode\":%d,\"startedAt\":1000,\"endedAt\":2000,"
-                   "\"reason\":\"CheckpointTorn\",\"id\":\"pod/7\"}],\"clock\":2500",
-                   r->exit_code);
+                   "\"reason\":\"CheckpointTorn\",\"id\":\"pod/7\"}%s%s],\"clock\":2500",
+                   r->exit_code, r->workers ? "," : "", r->workers ? r->workers : "");
     buf_str(b, ",\"somethingNew\":{\"a\":[1]}}");
 }
 
@@ -141,7 +141,15 @@ static void changes(const char *url, struct buf *b, struct script_reply *ret)
         print_run(&W.runs[i], b);
         first = false;
     }
+    if (W.row && W.row_changed > (uint64_t)after)
+        buf_printf(b, "%s%s", first ? "" : ",", W.row);
     buf_str(b, "]}");
+}
+
+void callout_world_row(const char *row)
+{
+    W.row = row;
+    W.row_changed = ++W.changes;
 }
 
 static void list(const char *url, struct buf *b)
@@ -154,6 +162,8 @@ static void list(const char *url, struct buf *b)
         buf_str(b, i > from ? "," : "");
         print_run(&W.runs[i], b);
     }
+    if (W.row && !from)
+        buf_printf(b, "%s%s", to ? "," : "", W.row);
     buf_printf(b, to < W.n_runs ? "],\"next\":\"%zu\"}" : "]}", to);
 }
 
@@ -180,6 +190,10 @@ static void nodes(const char *url, struct buf *b, struct script_reply *ret)
     const char *comma = "";
 
     ret->after_ms = W.nodes_ms;
+    if (W.nodes_page) {
+        buf_str(b, W.nodes_page);
+        return;
+    }
     if (since && since < W.forgotten) {
         ret->status = 410;
         return;

@@ -38,6 +38,7 @@ struct callout_world_run {
     uint64_t changed; /* number of its last change */
     const char *node; /* where it was put, not as ordered; on device 3 */
     const char *reports; /* what its runners have left behind, as JSON, or NULL */
+    const char *workers; /* of its end, after that of rank 0, as JSON, or NULL */
     bool searched;       /* its end is proved by a search */
 };
 struct callout_world_node {
@@ -67,7 +68,8 @@ struct callout_world {
     enum callout_fault fault; /* of the next answer about a run */
     struct callout_world_run runs[CALLOUT_WORLD_RUNS];
     size_t n_runs;
-    uint64_t changes;
+    const char *row; /* a further one of the runs, as JSON, or NULL */
+    uint64_t changes, row_changed;
     unsigned instance, polls, unauthorised, orders;
     size_t page; /* runs, or nodes, on a page; 0: all */
     struct callout_world_node nodes[8];
@@ -77,6 +79,7 @@ struct callout_world {
     bool small_deltas;            /* one revision in an answer */
     unsigned listings, deltas;    /* begun; answered */
     unsigned nodes_ms;            /* that a page of nodes takes */
+    const char *nodes_page;       /* it answers so in place of them, or NULL */
     /* what it answers about machines, the first page of it (else the last), and about prices */
     const char *machines, *more_machines;
 };
@@ -84,6 +87,7 @@ extern struct callout_world callout_world;
 
 void callout_world_begin(struct loop *l); /* and the script of the transport */
 struct callout_world_run *callout_world_run(const struct run_key *k); /* NULL: never seen */
+void callout_world_row(const char *row); /* in lists, and once in the changes */
 /* It leaves the queue. */
 void callout_world_seat_run(struct callout_world_run *r, const char *node);
 void callout_world_node(const char *name, unsigned cpu); /* is made, changed or (0) removed */

@@ -76,6 +76,10 @@ static void answer(struct script_exchange *e)
         (void)piece(e, body, n / 2);
         over(e, E_CONNECT, "the connection was cut");
         return;
+    case SCRIPT_LASTS:
+        if (piece(e, body, n))
+            return;
+        break;
     case SCRIPT_TRICKLES:
         if (!e->paused)
             good = piece(e, n ? body + e->at++ % n : " ", 1);

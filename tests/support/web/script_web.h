@@ -12,6 +12,7 @@ enum script_how {
     SCRIPT_RESETS,      /* takes the request, then cuts the connection */
     SCRIPT_IS_SILENT,   /* takes the request, and nothing comes */
     SCRIPT_HALVES,      /* half of the body, then the connection is cut */
+    SCRIPT_LASTS,       /* status, headers, body, and no end of it */
     SCRIPT_TRICKLES,    /* a byte of the body each second, for ever */
     SCRIPT_FLOODS,      /* a body without end */
     SCRIPT_BEGINS_TWICE /* a kept connection was dead: sent again on another, then answers */

@@ -46,6 +46,19 @@ static void silence_without_a_lease_is_as_told(void **state)
     assert_int_equal(pace_beat_ms(8000), 500);
 }
 
+static void who_is_refused_asks_more_and_more_seldom(void **state)
+{
+    (void)state;
+    for (unsigned n = 0; n <= 12; n++)
+        assert_int_equal(pace_redial_ms(0, n), 5000);
+    for (unsigned n = 0; n < 100; n++) {
+        assert_true(pace_redial_ms(0, n + 1) >= pace_redial_ms(0, n));
+        assert_int_equal(pace_redial_ms(8000, n), 5000); /* its lease does not wait */
+    }
+    assert_int_equal(pace_redial_ms(0, 14), 20000);
+    assert_int_equal(pace_redial_ms(0, 4000000000u), 120000);
+}
+
 /* Never later than the beginning of the round that it follows. */
 static void a_lease_counts_from_before_the_round(void **state)
 {
@@ -60,6 +73,7 @@ static void a_lease_counts_from_before_the_round(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_refused_asks_more_and_more_seldom),
         cmocka_unit_test(grace_is_kept_within_half_of_a_lease),
         cmocka_unit_test(a_short_lease_outlives_an_election),
         cmocka_unit_test(what_is_shorter_keeps_its_order),

@@ -57,6 +57,45 @@ static void each_phase_has_a_sentence(void **state)
             "CheckpointAltered: state.bin");
 }
 
+/* Between the logs of epochs 1 and 2. */
+static void joined_is(const char *moves, const char *status, const char *text)
+{
+    AUTO_BUF b = {0}, doc = {0};
+
+    buf_init(&b, 65536);
+    buf_init(&doc, 65536);
+    buf_printf(&doc, "{\"metadata\":{\"uid\":\"u\"},\"status\":{%s}}", status);
+    cJSON *w = parse(doc.p), *m = moves ? parse(moves) : NULL;
+    buf_str(&b, "amid a line\n");
+    epoch_line(w, m, 1, 2, &b);
+    cJSON_Delete(w);
+    cJSON_Delete(m);
+    assert_true(!strncmp(b.p, "amid a line\n", 12));
+    assert_string_equal(b.p + 12, text);
+}
+
+static void logs_of_two_epochs_are_joined_by_a_line(void **state)
+{
+    (void)state;
+    static const char moves[] =
+        "{\"items\":[{\"metadata\":{\"name\":\"other\"},\"spec\":{\"cause\":\"asked\"},"
+        "\"status\":{\"workloadUid\":\"v\",\"toEpoch\":2}},"
+        "{\"metadata\":{\"name\":\"train-move\"},\"spec\":{\"cause\":\"drain\"},"
+        "\"status\":{\"workloadUid\":\"u\",\"toEpoch\":2}}]}";
+    static const char moved[] =
+        "\"phaseSince\":\"2026-11-28T08:00:00Z\",\"placement\":{\"target\":\"right\"},\"ends\":"
+        "[{\"epoch\":1,\"target\":\"left\",\"reason\":\"Lost\",\"message\":\"no\\nlease\"}]";
+
+    joined_is(moves, moved,
+              "--- epoch 2 on right since 2026-11-28T08:00:00Z: moved: drain (train-move)\n");
+    joined_is(NULL, moved,
+              "--- epoch 2 on right since 2026-11-28T08:00:00Z: moved: Lost: no lease\n");
+    joined_is("{}", "\"ends\":[{\"epoch\":1,\"target\":\"left\",\"message\":\"exit status 3\"},"
+              "{\"epoch\":2,\"target\":\"left\",\"at\":\"2026-11-28T08:00:00Z\"}]",
+              "--- epoch 2 on left until 2026-11-28T08:00:00Z: started again: exit status 3\n");
+    joined_is(NULL, "\"placement\":{\"target\":\"left\"}", "--- epoch 2 on left: started again\n");
+}
+
 static void a_failed_move_tells_every_step_and_its_way_back(void **state)
 {
     AUTO_ARENA mem = arena_create(0);
@@ -201,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_phase_has_a_sentence),
+        cmocka_unit_test(logs_of_two_epochs_are_joined_by_a_line),
         cmocka_unit_test(a_failed_move_tells_every_step_and_its_way_back),
         cmocka_unit_test(a_workload_tells_what_it_resumes_from),
         cmocka_unit_test(flags_become_the_checkpoint_contract),

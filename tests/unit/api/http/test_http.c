@@ -170,6 +170,21 @@ static void answers_and_pipelines(void **state)
     assert_false(w->closed);
 }
 
+/* A command of exec has one a word. */
+static void as_many_parameters_as_fit(void **state)
+{
+    struct world *w = *state;
+    char text[LIMIT_URL_MAX_BYTES + 64];
+
+    for (unsigned n = 65; n <= LIMIT_URL_PARAMS_MAX + 1; n += LIMIT_URL_PARAMS_MAX - 64) {
+        int at = snprintf(text, sizeof text, "GET /x?q=q");
+        for (unsigned i = 1; i < n; i++)
+            at += snprintf(text + at, sizeof text - (size_t)at, "&a");
+        (void)snprintf(text + at, sizeof text - (size_t)at, " HTTP/1.1\r\nHost: h\r\n\r\n");
+        ask(w, text, n <= LIMIT_URL_PARAMS_MAX ? "[GET /x q=q" : "414: too many query");
+    }
+}
+
 static void bytewise_head_and_expect(void **state)
 {
     struct world *w = *state;
@@ -266,6 +281,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(answers_and_pipelines, setup, teardown),
+        cmocka_unit_test_setup_teardown(as_many_parameters_as_fit, setup, teardown),
         cmocka_unit_test_setup_teardown(bytewise_head_and_expect, setup, teardown),
         cmocka_unit_test_setup_teardown(refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(too_large_and_too_slow, setup, teardown),

@@ -4,6 +4,7 @@
 #include "api/schema/schema.h"
 #include "connectors/agent/agent.h"
 #include "connectors/callout/callout.h"
+#include "connectors/kubernetes/kubernetes.h"
 #include "tests/support/unit.h"
 
 #include <cJSON.h>
@@ -22,12 +23,12 @@ static void test_answers(void **state)
         enum target_type t = types[i];
         bool agent = t == TARGET_AGENT, kubernetes = t == TARGET_KUBERNETES;
         bool callout = t == TARGET_CALLOUT;
-        assert_int_equal(target_can(t, CAN_RUN_COMMAND), !kubernetes);
-        assert_int_equal(target_can(t, CAN_RUN_SCRIPT), !kubernetes);
+        assert_true(target_can(t, CAN_RUN_COMMAND));
+        assert_true(target_can(t, CAN_RUN_SCRIPT));
         assert_int_equal(target_can(t, CAN_RUN_IMAGE), !agent && t != TARGET_SLURM);
         assert_int_equal(target_can(t, CAN_RUN_MANIFEST), kubernetes);
         assert_int_equal(target_can(t, CAN_SHARE), agent);
-        assert_int_equal(target_can(t, CAN_BE_DRIVEN), agent || callout);
+        assert_int_equal(target_can(t, CAN_BE_DRIVEN), agent || callout || kubernetes);
         assert_int_equal(target_can(t, CAN_SAVE), agent);
         assert_int_equal(target_can(t, CAN_DIAL_IN), agent);
         driven += target_can(t, CAN_BE_DRIVEN);
@@ -42,7 +43,7 @@ static void test_answers(void **state)
             assert_false(target_can(t, CAN_START_BY));
         }
     }
-    assert_int_equal(driven, 2);
+    assert_int_equal(driven, 3);
 }
 
 static void test_the_driver_keeps_its_row(void **state)
@@ -66,6 +67,13 @@ static void test_the_driver_keeps_its_row(void **state)
     assert_false(target_can(TARGET_CALLOUT, CAN_SAVE)); /* its runners can, once they call home */
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_CALL_HOME),
                      connector_callout_ops.stage != NULL);
+    assert_int_equal(target_can(TARGET_KUBERNETES, CAN_CALL_HOME),
+                     connector_kubernetes_ops.renew && connector_kubernetes_ops.runner &&
+                         connector_kubernetes_ops.checkpoint && connector_kubernetes_ops.exec &&
+                         connector_kubernetes_ops.stage);
+    assert_int_equal(target_can(TARGET_KUBERNETES, CAN_ACT_FOR), connector_kubernetes_ops.acts_for);
+    assert_int_equal(target_can(TARGET_KUBERNETES, CAN_ORDER_MACHINES),
+                     connector_kubernetes_ops.machines != NULL);
     assert_int_equal(target_can(TARGET_AGENT, CAN_ORDER_MACHINES),
                      connector_agent_ops.machines != NULL);
     assert_int_equal(target_can(TARGET_CALLOUT, CAN_ORDER_MACHINES),

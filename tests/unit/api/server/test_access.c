@@ -462,6 +462,103 @@ static void test_role_admin_tells_of_every_kind(void **state)
                      kind_by_id((enum kind_id)id)->kind);
 }
 
+/* ---- a member that is behind ---- */
+static struct behind {
+    struct view *old; /* what it has, until it is asked to catch up */
+    struct backend_ops real;
+} behind;
+
+static struct view *behind_view(struct backend *b)
+{
+    return behind.old ? behind.real.view_ref(behind.old) : behind.real.view(b);
+}
+
+static void behind_end(void)
+{
+    if (behind.old)
+        behind.real.view_release(behind.old);
+    behind.old = NULL;
+}
+
+static void behind_fresh(struct backend *b, uint64_t min_rv, uint64_t deadline_ms,
+                         void (*cb)(void *arg, const struct err *err), void *arg)
+{
+    behind_end();
+    behind.real.fresh(b, min_rv, deadline_ms, cb, arg);
+}
+
+/* What it has is from before the right was taken away. */
+static int behind_ask(const char *token, const char *method, const char *path, const char *body)
+{
+    struct backend *b = memory_backend_table(w->mem);
+    int status;
+
+    behind.real = w->ops;
+    bind("RoleBinding", "team-a", "late", "edit");
+    behind.old = b->ops->view(b);
+    w->ops.view = behind_view;
+    w->ops.fresh = behind_fresh;
+    struct view *kept = behind.old;
+    behind.old = NULL;
+    assert_int_equal(api_ask(w, ADMIN, "DELETE",
+                             "/apis/rbac.authorization.k8s.io/v1/namespaces/team-a/rolebindings/"
+                             "late",
+                             NULL, NULL),
+                     200);
+    behind.old = kept;
+    status = api_ask(w, token, method, path, NULL, body);
+    behind_end();
+    w->ops = behind.real;
+    return status;
+}
+
+#define WORKLOADS_A "/apis/hanse.dev/v1alpha1/namespaces/team-a/workloads"
+static void test_a_member_that_is_behind(void **state)
+{
+    static const char late[] = "t|late|";
+
+    (void)state;
+    assert_int_equal(behind_ask(late, "GET", WORKLOADS_A, NULL), 403);
+    assert_int_equal(behind_ask(late, "GET", WORKLOADS_A "?watch=1&resourceVersion=1", NULL), 403);
+    assert_int_equal(behind_ask(late, "GET", WORKLOADS_A "/w/log", NULL), 403);
+    assert_int_equal(behind_ask(late, "DELETE", WORKLOADS_A "/w", NULL), 403);
+    assert_int_equal(behind_ask(late, "GET",
+                                "/apis/hanse.dev/v1alpha1/namespaces/team-a/operations/history",
+                                NULL),
+                     403);
+    /* Old rights, and old objects: as if it had been asked before. */
+    assert_int_equal(behind_ask(late, "GET", WORKLOADS_A "?resourceVersion=0", NULL), 200);
+}
+
+static int behind_token(struct backend *b, const char *token, struct api_identity *ret,
+                        struct err *err)
+{
+    return behind.old ? err_set(err, E_UNAUTH, "this member has not heard of it")
+                      : behind.real.token(b, token, ret, err);
+}
+
+/* Nobody is anonymous in the log because the member that he asked was behind. */
+static void test_a_token_that_is_new_to_a_member(void **state)
+{
+    struct backend *b = memory_backend_table(w->mem);
+
+    (void)state;
+    bind("RoleBinding", "team-a", "late", "edit");
+    behind.real = w->ops;
+    behind.old = b->ops->view(b);
+    w->ops.view = behind_view;
+    w->ops.fresh = behind_fresh;
+    w->ops.token = behind_token;
+    int status = api_ask(w, "t|late|", "POST", WORKLOADS_A, NULL,
+                         "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Workload\","
+                         "\"metadata\":{\"name\":\"new\"},"
+                         "\"spec\":{\"run\":{\"command\":[\"true\"]}}}");
+    behind_end();
+    w->ops = behind.real;
+    assert_int_equal(status, 201);
+    assert_string_equal(api_text(w, "spec.user"), "late");
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -469,6 +566,8 @@ int main(void)
                                               cmocka_unit_test(test_role_admin_tells_of_every_kind),
                                               T(test_every_route_for_everybody),
                                               T(test_nobody_grants_what_he_lacks),
+                                              T(test_a_member_that_is_behind),
+                                              T(test_a_token_that_is_new_to_a_member),
                                               T(test_reviews),
                                               T(test_apply_asks_for_each_object),
                                               T(test_tokens_are_nobodys_to_write),

@@ -293,9 +293,17 @@ static void test_what_is_asked_for_is_done_or_refused(void **state)
 {
     static const char *const wrong[] = {
         "rank=x",       "rank=-1",        "tailLines=x",   "tailLines=99999999999999999999",
-        "follow=maybe", "sinceSeconds=0", "previous=true", "rank=0&rank=1",
+        "follow=maybe", "sinceSeconds=0", "previous=x",    "rank=0&rank=1",
         "sinceTime=x",  "sinceSeconds=x", "timestamps=2",  "sinceTime=1970-01-01T00:00:00Z",
         "sinceSeconds=5&sinceTime=2026-11-21T03:33:22Z",
+        "epoch=1&previous=true",
+        "byte=5", /* of which epoch? */
+        "epoch=1&byte=5",
+        "epoch=1&places=true&byte=-5",
+        "epoch=1&places=true&byte=1000000000000001",
+        "epoch=1&places=true&byte=5&tailLines=3",
+        "epoch=1&places=true&byte=5&sinceSeconds=3",
+        "epoch=1&places=true&try=2",
     };
     static const char orphan[] =
         "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":\"Orphan\"}";
@@ -308,8 +316,9 @@ static void test_what_is_asked_for_is_done_or_refused(void **state)
         if (ask("GET", path, NULL) != 400)
             fail_msg("%s: %s", wrong[i], w->body);
     }
-    assert_int_equal(ask("GET", ITEMS "/asked/log?previous=true", NULL), 400);
-    assert_non_null(strstr(api_text(w, "message"), "\"previous\" is not known here; there are"));
+    assert_int_equal(ask("GET", ITEMS "/asked/log?stream=All", NULL), 400);
+    assert_non_null(strstr(api_text(w, "message"), "\"stream\" is not known here; there are"));
+    assert_null(strchr(api_text(w, "message"), '#')); /* how the names are marked is ours */
     assert_int_equal(ask("GET", ITEMS "/asked/log?sinceSeconds=1&timestamps=true", NULL), 200);
     assert_int_equal(ask("GET", ITEMS "/asked/log?sinceTime=2026-11-21T03:33:22.5%2B01:00", NULL),
                      200);
@@ -319,6 +328,37 @@ static void test_what_is_asked_for_is_done_or_refused(void **state)
     assert_int_equal(ask("DELETE", ITEMS "/asked?propagationPolicy=Sideways", NULL), 422);
     assert_int_equal(ask("DELETE", ITEMS "/asked?orphanDependents=true", NULL), 422);
     assert_int_equal(ask("DELETE", ITEMS "/asked?propagationPolicy=Foreground", NULL), 200);
+}
+
+static void frames_are(const char *path, const char *const *frames)
+{
+    assert_int_equal(ask("GET", path, NULL), 200);
+    const unsigned char *p = (const unsigned char *)w->body;
+
+    for (; *frames; frames++) { /* each: its type as a letter, then what is in it */
+        size_t n = strlen(*frames) - 1;
+        assert_int_equal(p[0], (*frames)[0] - '0');
+        assert_int_equal((size_t)p[3] << 8 | p[4], n);
+        assert_memory_equal(p + 5, *frames + 1, n);
+        p += 5 + n;
+    }
+}
+
+static void test_a_log_tells_its_place_and_goes_on_from_there(void **state)
+{
+    static const char *const all[] = {"1one\ntwo\n",
+                                      "5{\"epoch\":1,\"try\":3,\"byte\":8,\"midLine\":false}",
+                                      "3{\"exitCode\":0}", NULL},
+                             *const rest[] = {"1two\n", all[1], all[2], NULL},
+                             *const none[] = {all[1], all[2], NULL};
+
+    (void)state;
+    assert_int_equal(ask("POST", ITEMS, workload("placed", "", "")), 201);
+    frames_are(ITEMS "/placed/log?places=true", all);
+    frames_are(ITEMS "/placed/log?places=true&epoch=1&try=3&byte=4&follow=true", rest);
+    frames_are(ITEMS "/placed/log?places=true&epoch=1&try=3&byte=8&midLine=true", none);
+    assert_int_equal(ask("GET", ITEMS "/placed/log", NULL), 200);
+    assert_string_equal(w->body, "one\ntwo\n"); /* and nothing of places */
 }
 
 /* Seen: each of these deleted the object for good. */
@@ -380,6 +420,7 @@ int main(void)
         T(test_openapi_v2_names_a_media_type),
         T(test_a_dry_run_moves_no_version),
         T(test_what_is_asked_for_is_done_or_refused),
+        T(test_a_log_tells_its_place_and_goes_on_from_there),
         T(test_malformed_delete_options_delete_nothing)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

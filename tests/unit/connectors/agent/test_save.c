@@ -39,13 +39,19 @@ static void answered(struct call *c, enum outcome out, const struct observation 
         a->err = *err;
 }
 
-static enum outcome ask(const struct run_key *k, int64_t number, uint64_t grace_ms, struct asked *a)
+static enum outcome ask_side(unsigned side, const struct run_key *k, int64_t number,
+                             uint64_t grace_ms, struct asked *a)
 {
     *a = (struct asked){
         .call = {.done = answered, .deadline_ms = loop_now_ms(A.loop) + PATIENCE_MS}};
-    ops()->checkpoint(A.side[0].connector, k, number, grace_ms, &a->call);
+    ops()->checkpoint(A.side[side].connector, k, number, grace_ms, &a->call);
     assert_true(agent_until(agent_call_done, a, PATIENCE_MS));
     return a->out;
+}
+
+static enum outcome ask(const struct run_key *k, int64_t number, uint64_t grace_ms, struct asked *a)
+{
+    return ask_side(0, k, number, grace_ms, a);
 }
 
 struct until {
@@ -177,6 +183,44 @@ static void test_it_does_not_save(void **state)
     assert_int_equal(agent_stop(0, &idle.key, &a), OUT_DONE);
 }
 
+/* Each rank has saved and not at one step: what is said of that request seconds after the end is no
+ * second end, neither for who saw the first one nor for an agent that found it at its start. */
+static void test_it_ends_once_though_its_save_fails_later(void **state)
+{
+    struct agent_order o[2] = {{.key = agent_key(),
+                                .workers = 2,
+                                .script = SAVES "save 1; trap 'save $((R + 2))' USR1; "
+                                                "touch $D/$U.$R.up; " STAYS,
+                                .save_signal = "USR1"}},
+                       next[2] = {{.key = agent_key(), .script = "exit 0"},
+                                  {.key = agent_key(), .script = "exit 0", .side = 1}};
+    struct asked a;
+
+    (void)state;
+    o[1] = o[0];
+    o[1].side = 1;
+    o[1].key = agent_key();
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(agent_submit(&o[i], &a), OUT_DONE);
+        assert_true(agent_await_file(agent_name("%s.0.up", o[i].key.uid)));
+        assert_true(agent_await_file(agent_name("%s.1.up", o[i].key.uid)));
+        assert_int_equal(ask_side(i, &o[i].key, 1, 500, &a), OUT_DONE);
+        assert_true(agent_await_file(agent_name("%s.0.saves.2", o[i].key.uid)));
+        assert_true(agent_await_file(agent_name("%s.1.saves.3", o[i].key.uid)));
+        assert_int_equal(agent_stop(i, &o[i].key, &a), OUT_DONE);
+        (void)agent_await(&o[i].key, RUN_ENDED);
+    }
+    agent_end(1, SIGKILL);
+    agent_begin(1);
+    agent_pass(12000); /* a request is given up 10 s after its grace */
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(agent_find(i, &o[i].key, &a), OUT_DONE);
+        assert_int_equal(a.seen.state, RUN_ENDED);
+        assert_int_equal(agent_submit(&next[i], &a), OUT_DONE);
+        (void)agent_await(&next[i].key, RUN_ENDED);
+    }
+}
+
 static void test_what_cannot_be_asked(void **state)
 {
     struct agent_order o = {.key = agent_key(), .script = SAVES "save 1; " STAYS};
@@ -202,6 +246,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_in_a_control_group), cmocka_unit_test(test_in_a_pid_namespace),
         cmocka_unit_test(test_the_agent_is_killed), cmocka_unit_test(test_it_does_not_save),
+        cmocka_unit_test(test_it_ends_once_though_its_save_fails_later),
         cmocka_unit_test(test_what_cannot_be_asked)};
     return cmocka_run_group_tests(tests, agent_world_setup, agent_world_teardown);
 }

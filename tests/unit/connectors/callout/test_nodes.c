@@ -15,6 +15,8 @@ static struct world {
     struct connector *c;
     struct listing nodes;
     unsigned lacks;
+    struct notice notices[8];
+    size_t n_notices;
 } W;
 
 static void on_reach(void *arg, bool reachable, const char *session, const char *why)
@@ -38,6 +40,14 @@ static void on_nodes(void *arg, const struct inventory_page *p)
     W.lacks += p->lacks;
     (void)!listing_take(&W.nodes, p, false, &err);
 }
+static void on_notices(void *arg, const struct notice *v, size_t n)
+{
+    (void)arg;
+    assert_true(n <= sizeof W.notices / sizeof *W.notices);
+    for (size_t i = 0; i < n; i++)
+        W.notices[i] = v[i];
+    W.n_notices = n;
+}
 static const char *secret_get(void *arg, const char *name, const char *key)
 {
     (void)arg;
@@ -53,7 +63,7 @@ static void secret_put(void *arg, const char *text)
 static int begin(void **state)
 {
     static const struct connector_events events = {
-        .reach = on_reach, .observed = on_observed, .nodes = on_nodes};
+        .reach = on_reach, .observed = on_observed, .nodes = on_nodes, .notices = on_notices};
     struct connector_env env = {.events = &events,
                                 .secret_get = secret_get,
                                 .secret_put = secret_put,
@@ -235,11 +245,121 @@ static void a_bad_node_spoils_no_page(void **state)
     refused_is("");
 }
 
+static const struct notice *noticed(const char *name)
+{
+    for (size_t i = 0; i < W.n_notices; i++)
+        if (!strcmp(W.notices[i].node, name))
+            return &W.notices[i];
+    return NULL;
+}
+
+/* Nor does a notice, or a text: the node is left out, and what was known of it stays. */
+static void a_notice_that_cannot_be_read(void **state)
+{
+    static const char *const bad[] = {"{\"kind\":\"doom\",\"in\":\"2m\"}",
+                                      "{\"kind\":\"spot\"}",
+                                      "{\"kind\":\"spot\",\"in\":\"-5m\"}", "7"};
+    static const char *const why[] = {"doom", "\"in\"", "-5m", "notice"};
+    AUTO_ARENA m = arena_create(0);
+
+    (void)state;
+    callout_world.nodes[0].notice = "{\"kind\":\"spot\",\"in\":\"60m\"}";
+    callout_world_node("n1", 8);
+    callout_world_node("n2", 8);
+    inventory();
+    assert_int_equal(W.nodes.stage, LISTING_ENDED);
+    assert_non_null(noticed("t1.n1"));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        callout_world.nodes[0].notice = bad[i];
+        callout_world_node("n1", 4);
+        callout_world_node("n2", (unsigned)i + 1);
+        inventory();
+        assert_int_equal(told("t1.n1", m)->spec->cpu, 8000);
+        assert_int_equal(told("t1.n2", m)->spec->cpu, (int)(i + 1) * 1000);
+        refused_is("1 node cannot be read and is left out: t1.n1: ");
+        if (i < 3)
+            refused_is(why[i]);
+        assert_non_null(noticed("t1.n1"));
+        assert_int_equal(noticed("t1.n1")->kind, NOTICE_SPOT);
+    }
+    callout_world.nodes[0].notice = NULL;
+    callout_world.nodes[0].devices = "\"labels\":{\"a\":\"\\ud800\"}";
+    callout_world_node("n1", 4);
+    callout_world_node("n2", 7);
+    inventory();
+    assert_int_equal(told("t1.n2", m)->spec->cpu, 7000);
+    callout_world.nodes[0].devices = NULL;
+    callout_world_node("n1", 2);
+    inventory();
+    assert_int_equal(told("t1.n1", m)->spec->cpu, 2000);
+    assert_null(noticed("t1.n1"));
+    refused_is("");
+}
+
+static void names_that_nobody_can_write(void **state)
+{
+    static const char *const names[] = {"Bad name", "a/b", "..", "\xc3\xbcnicode"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        callout_world_node(names[i], 8);
+        inventory();
+        refused_is("the name of a node is of letters");
+        callout_world_node(names[i], 0);
+    }
+    callout_world_node("GPU-01_a.b", 8);
+    inventory();
+    refused_is("");
+}
+
+/* What the Target's key begins with may end a name: "a-secret" does. The key itself is in no label,
+ * neither as its name nor as its value. */
+static void names_like_a_secret(void **state)
+{
+    AUTO_ARENA m = arena_create(0);
+
+    (void)state;
+    callout_world_node("n-a-secret", 8);
+    callout_world.nodes[callout_world.n_nodes - 1].devices =
+        "\"labels\":{\"x-" CALLOUT_WORLD_KEY "\":\"of a-secret\",\"y\":\"" CALLOUT_WORLD_KEY
+        "\"}";
+    inventory();
+    refused_is("");
+    const struct node_spec *s = told("t1.n-a-secret", m)->spec;
+    assert_int_equal(s->n_labels, 2);
+    assert_string_equal(label_get(s->labels, s->n_labels, "x-***"), "of a-secret");
+    assert_string_equal(label_get(s->labels, s->n_labels, "y"), "***");
+}
+
+/* A page that cannot be read at all takes no node away, and is told. */
+static void a_page_that_cannot_be_read(void **state)
+{
+    AUTO_ARENA m = arena_create(0);
+
+    (void)state;
+    inventory();
+    callout_world.nodes_page = "{\"revision\":\"r9\",\"nodes\":[],\"removed\":7}";
+    struct asked a = asked_now();
+    connector_callout_ops.inventory(W.c, &a.call);
+    still_loop_run(W.loop, 15001);
+    assert_int_equal(a.out, OUT_UNKNOWN);
+    refused_is("not all of its nodes can be taken: a page of its nodes cannot be read: removed");
+    assert_int_equal(told("t1.n1", m)->spec->cpu, 8000);
+    assert_int_equal(W.nodes.n_leaves, 0);
+    callout_world.nodes_page = NULL;
+    inventory();
+    refused_is("");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(devices_by_count, begin, end),
         cmocka_unit_test_setup_teardown(a_bad_node_spoils_no_page, begin, end),
+        cmocka_unit_test_setup_teardown(a_notice_that_cannot_be_read, begin, end),
+        cmocka_unit_test_setup_teardown(names_that_nobody_can_write, begin, end),
+        cmocka_unit_test_setup_teardown(names_like_a_secret, begin, end),
+        cmocka_unit_test_setup_teardown(a_page_that_cannot_be_read, begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -265,6 +265,39 @@ static void a_changed_key_holds_from_the_next_request(void **state)
     assert_true(W.reachable);
 }
 
+/* Who takes a key away has taken it back: nothing is sent any more, and it is said at once. */
+static void a_key_that_is_gone_signs_nothing(void **state)
+{
+    static const char *const gone[] = {NULL, "short"};
+    struct asked a;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) {
+        W.key = CALLOUT_WORLD_KEY;
+        W.other = NULL;
+        still_loop_run(W.loop, 60000);
+        assert_true(W.reachable);
+        W.key = gone[i];
+        W.other = i ? NEXT_KEY : NULL; /* which is none to begin with */
+        unsigned polls = callout_world.polls;
+        if (i) {
+            a = submit("");
+            assert_int_equal(a.out, OUT_REJECTED);
+            assert_non_null(strstr(a.err.text, "has no \"key\" of at least 32 letters"));
+            assert_string_equal(callout_world.order, "");
+        } else { /* by the next question for changes */
+            still_loop_run(W.loop, 15000);
+        }
+        assert_false(W.reachable);
+        assert_non_null(strstr(W.why, "Secret rack of namespace hanse-system has no \"key\""));
+        assert_true(callout_world.polls <= polls + 1);
+        polls = callout_world.polls;
+        still_loop_run(W.loop, 60000);
+        assert_int_equal(callout_world.polls, polls);
+    }
+    assert_int_equal(callout_world.unauthorised, 0);
+}
+
 static void an_order_says_by_when_it_is_started(void **state)
 {
     struct asked a;
@@ -296,6 +329,7 @@ int main(void)
                                        T(what_begins_by_a_claim_needs_runners),
                                        T(programs_are_told_whose_they_are),
                                        T(a_changed_key_holds_from_the_next_request),
+                                       T(a_key_that_is_gone_signs_nothing),
                                        T(an_order_says_by_when_it_is_started)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

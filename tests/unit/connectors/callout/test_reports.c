@@ -1,6 +1,7 @@
 /* What runners leave behind with a callout server, which hands it on as it is: the driver takes
  * nothing from it but what the run's tokens have signed, and no end without the server's proof. */
 #include "connectors/callout/callout.h"
+#include "connectors/ends.h"
 #include "tests/support/report/report_kit.h"
 #include "tests/support/unit.h"
 #include "tests/support/web/callout_world.h"
@@ -307,6 +308,42 @@ static void all_ended_well(void **state)
     assert_int_equal(a.seen.proof, PROOF_TREE_SEARCHED); /* one of them has only searched */
 }
 
+/* One rank has ended well, and the other one left nothing and has no start: its server has started
+ * half of the gang, and that has not done its work. Where the server told of its start, it is
+ * believed; also where it says nothing of that worker now, as it may have before. */
+static void half_of_a_gang_is_no_success(void **state)
+{
+    const struct run_report good = report(0, "");
+    struct run_key k = fresh(), told = fresh(), earlier = fresh();
+
+    (void)state;
+    submit(&k);
+    left_begin();
+    left(&k, 0, &good);
+    left_text("");
+    ends(&k, false, 0)->workers = "{\"rank\":1,\"node\":\"n2\"}";
+    struct asked a = find(&k);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+    assert_string_equal(a.seen.reason, "StartFailed");
+    assert_non_null(strstr(a.seen.message, "rank 1 of 2 left no report"));
+    submit(&told);
+    left_begin();
+    left_text("");
+    left(&told, 1, &good);
+    (void)ends(&told, false, 0);
+    a = find(&told);
+    assert_string_equal(a.seen.reason, "");
+    assert_int_equal(a.seen.exit_code, 0);
+    submit(&earlier);
+    left_begin();
+    left(&earlier, 0, &good);
+    left_text("");
+    (void)ends(&earlier, false, 0);
+    a = find(&earlier);
+    assert_string_equal(a.seen.reason, "");
+    assert_int_equal(a.seen.exit_code, 0);
+}
+
 /* Where all say that they never started anything, nothing was: the end becomes an absence. */
 static void all_never_started(void **state)
 {
@@ -324,6 +361,7 @@ static void all_never_started(void **state)
     struct asked a = find(&k);
     assert_int_equal(a.seen.state, RUN_ABSENT);
     assert_int_equal(a.seen.proof, PROOF_NEVER_STARTED);
+    assert_true(a.seen.left_proof != 0 && a.seen.left_proof != PROOF_NEVER_STARTED);
     assert_string_equal(a.seen.message, "last words");
     submit(&half);
     left_begin();
@@ -333,6 +371,32 @@ static void all_never_started(void **state)
     a = find(&half);
     assert_int_equal(a.seen.state, RUN_ENDED); /* of the first rank nobody knows */
     assert_int_equal(a.seen.exit_code, 126);
+}
+
+/* What the target was late with is no failure of the workload's, whatever the other ranks did. */
+static void one_rank_that_was_never_started(void **state)
+{
+    static const char *const whys[] = {"StartedTooLate", "ClockWrong"};
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        struct run_report late = report(126, whys[i % 2]), other = report(i < 2 ? 0 : 1, "");
+        struct run_key k = fresh();
+
+        late.started_ms = 0;
+        late.never_started = true;
+        submit(&k);
+        left_begin();
+        left(&k, 0, &other);
+        left(&k, 1, &late);
+        (void)ends(&k, false, i < 2 ? 0 : 1);
+        struct asked a = find(&k);
+        assert_int_equal(a.seen.state, RUN_ENDED);
+        assert_string_equal(a.seen.reason, "StartFailed");
+        assert_int_equal(end_row(a.seen.reason)->again, AGAIN_FREE);
+        assert_int_equal(end_row(a.seen.reason)->fault, FAULT_TARGET);
+        assert_non_null(strstr(a.seen.message, whys[i % 2]));
+    }
 }
 
 /* ---- what is not believed ---- */
@@ -427,7 +491,9 @@ int main(void)
     const struct CMUnitTest tests[] = {T(an_order_brings_tokens_where_they_are_understood),
                                        T(the_first_rank_that_failed_says_how_it_ended),
                                        T(all_ended_well),
+                                       T(half_of_a_gang_is_no_success),
                                        T(all_never_started),
+                                       T(one_rank_that_was_never_started),
                                        T(a_forgery_says_nothing),
                                        T(a_report_ends_nothing),
                                        T(what_has_begun_is_not_absent)};

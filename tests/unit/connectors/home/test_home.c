@@ -142,6 +142,59 @@ static void test_another_member_sends_it_on(void **state)
     assert_true(home_runs_reach(H[1].runs, &t.key));
 }
 
+/* Its order knew one member. The others are told to it when they have come, and it lives on without
+ * the one that it began with. */
+static void test_members_that_came_later_are_dialed(void **state)
+{
+    const struct home_token t = token_of(1, 0, 1);
+    const char *both[] = {H[0].address, H[1].address};
+
+    (void)state;
+    caller_begin(&C[0], &t); /* it is given the first address alone */
+    until(welcome);
+    hub_begin(&H[1]);
+    home_runs_members(H[0].runs, both, 2);
+    home_runs_renew(H[0].runs, NULL, 0);
+    until(renewed); /* and what was told before */
+    hub_end(&H[0]);
+    until(at_second);
+}
+
+static bool first_has_it(void)
+{
+    return H[0].accepted > 0;
+}
+
+static bool second_was_asked(void)
+{
+    return H[1].came > 0;
+}
+
+/* It stands still, and the other member does not know yet that it leads no more. */
+static void test_who_fell_silent_is_not_dialed_first(void **state)
+{
+    const struct home_token t = token_of(1, 0, 1);
+    const struct home_welcome w = {.node = ""};
+    const struct run_report r = {
+        .step = RUN_STEP_RUNNING, .grant = 1, .lease_ms = 8000}; /* it waits 2.5 s */
+
+    (void)state;
+    hub_begin(&H[1]);
+    H[1].redirect = H[0].address;
+    H[0].deaf = true;
+    caller_begin(&C[0], &t);
+    until(first_has_it);
+    wire_tell(H[0].last, HOME_WELCOME, 0, home_welcome, &w);
+    until(welcome);
+    home_caller_tell(C[0].caller, &r);
+    H[0].accepted = H[1].came = 0;
+    until(second_was_asked);
+    assert_int_equal(H[0].accepted, 0);
+    H[1].redirect = NULL;
+    until(at_second);
+    assert_int_equal(H[0].accepted, 0);
+}
+
 static bool ended_at_second(void)
 {
     struct observation o = {.key = token_of(1, 0, 1).key, .state = RUN_ENDED};
@@ -201,7 +254,7 @@ static void test_a_run_that_is_over(void **state)
     H[0].over = true;
     caller_begin(&C[0], &t);
     until(refused);
-    assert_true(C[0].over);
+    assert_true(C[0].over && !C[0].spent);
     assert_string_equal(C[0].why, "a later life of its workload has begun");
     assert_int_equal(C[0].welcomes, 0);
 }
@@ -233,7 +286,7 @@ static void test_a_second_runner_with_one_token(void **state)
     until(welcome);
     caller_begin(&C[1], &t);
     until(second_refused);
-    assert_true(C[1].over);
+    assert_true(C[1].over && C[1].spent);
     assert_true(home_runs_reach(H[0].runs, &t.key));
     assert_false(home_runs_reach(H[0].runs, &other.key));
     assert_int_equal(home_runs_stop(H[0].runs, &other.key, 15, 0), 0);
@@ -290,6 +343,16 @@ static void test_a_gang_is_renewed_as_one(void **state)
     until(renewed);
 }
 
+static bool second_heard(void)
+{
+    return C[1].heard > 1 && home_caller_heard(C[1].caller);
+}
+static bool first_gone(void)
+{
+    const struct home_token t = token_of(1, 0, 1);
+
+    return !home_runs_reach(H[0].runs, &t.key);
+}
 static bool gone(void)
 {
     const struct home_token t = token_of(1, 0, 2);
@@ -309,6 +372,50 @@ static void test_a_lost_rank_stops_renewals(void **state)
     until(gone);
     home_runs_renew(H[0].runs, NULL, 0);
     assert_false(within(renewed, 300));
+}
+
+/* ---- a runner that is gone ---- */
+static unsigned told_before;
+static bool told_again(void)
+{
+    return H[0].told > told_before;
+}
+
+static enum run_state its_server_says_it_runs(const struct home_token *t)
+{
+    struct observation o = {.key = t->key, .state = RUN_RUNNING};
+
+    home_runs_fill(H[0].runs, &o);
+    return o.state;
+}
+
+/* Its server calls it running for as long as a node is not given up. Past the lease that it held
+ * nobody can tell; before, and of one that held none, its server is believed. */
+static void test_a_runner_that_is_silent_past_its_lease(void **state)
+{
+    const struct home_token t = token_of(1, 0, 1), none = token_of(2, 0, 1);
+    const struct run_report held = {.step = RUN_STEP_RUNNING, .lease_ms = 1500},
+                            without = {.step = RUN_STEP_RUNNING};
+
+    (void)state;
+    caller_begin(&C[0], &t);
+    until(welcome);
+    home_caller_tell(C[0].caller, &held);
+    until(told_and_heard);
+    caller_begin(&C[1], &none);
+    until(second_welcome);
+    home_caller_tell(C[1].caller, &without);
+    until(second_heard);
+    (void)within(never, 1700); /* here, it is silent for no time at all */
+    assert_int_equal(its_server_says_it_runs(&t), RUN_RUNNING);
+    C[0].caller = home_caller_destroy(C[0].caller);
+    C[1].caller = home_caller_destroy(C[1].caller);
+    until(first_gone);
+    assert_int_equal(its_server_says_it_runs(&t), RUN_RUNNING);
+    told_before = H[0].told;
+    until(told_again);
+    assert_int_equal(its_server_says_it_runs(&t), RUN_UNKNOWN);
+    assert_int_equal(its_server_says_it_runs(&none), RUN_RUNNING);
 }
 
 /* ---- checkpoints ---- */
@@ -446,6 +553,8 @@ int main(void)
         T(test_it_is_told_where_it_is),
         T(test_a_lease_counts_from_an_old_beat),
         T(test_another_member_sends_it_on),
+        T(test_members_that_came_later_are_dialed),
+        T(test_who_fell_silent_is_not_dialed_first),
         T(test_a_member_dies_in_the_middle),
         T(test_a_member_that_hangs),
         T(test_a_run_that_is_over),
@@ -453,6 +562,7 @@ int main(void)
         T(test_a_second_runner_with_one_token),
         T(test_a_gang_is_renewed_as_one),
         T(test_a_lost_rank_stops_renewals),
+        T(test_a_runner_that_is_silent_past_its_lease),
         T(test_a_gang_starts_once_all_are_ready),
         T(test_a_rank_that_cannot_start_stops_the_others),
         T(test_what_ranks_save_is_told_as_one),

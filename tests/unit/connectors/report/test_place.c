@@ -4,6 +4,7 @@
 #include "tests/support/run_kit.h"
 #include "tests/support/unit.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,7 @@ static void each_form_tells_the_end(void **state)
         assert_int_equal(l.number, 1);
         assert_true(l.at_ms > 0 && l.report.started_ms > 0 && l.report.ended_ms > 0);
         assert_true(access(run_file("token"), F_OK) != 0); /* its program never sees it */
+        (void)unlink(run_file("report"));
         assert_int_equal(RUN("--report", place(forms[i], "report"), "--token-file", token(),
                              "--start-by", "1000", "--", "true"),
                          126);
@@ -88,6 +90,92 @@ static void each_form_tells_the_end(void **state)
         assert_true(l.report.never_started);
         assert_string_equal(l.report.reason, "StartedTooLate");
     }
+}
+
+/* A second process with a token whose first one has told its end begins nothing, and leaves that
+ * end alone; what anybody else wrote there goes. */
+static void a_second_process_leaves_an_end_alone(void **state)
+{
+    static const char *const forms[] = {"file:", "termination-message:"};
+    struct home_token other = report_kit_token();
+    char text[HOME_TOKEN_MAX], line[REPORT_LINE_MAX + 1];
+    const struct run_report end = {.step = RUN_STEP_ENDED, .exit_code = 3};
+    AUTO_BUF out;
+
+    (void)state;
+    other.rank = 2;
+    buf_init(&out, REPORT_LINE_MAX);
+    report_kit_token_text(&other, 0, text);
+    report_line_print(text, &end, 1, 1, &out);
+    (void)snprintf(line, sizeof line, "%.*s", (int)out.n, out.p);
+    for (size_t i = 0; i < 2; i++) {
+        (void)unlink(run_file("report"));
+        assert_int_equal(RUN("--report", place(forms[i], "report"), "--token-file", token(), "--",
+                             "sh", "-c", "exit 7"),
+                         7);
+        assert_int_equal(RUN("--report", place(forms[i], "report"), "--token-file", token(),
+                             "--start-by", "1000", "--", "true"),
+                         126);
+        struct report_line l = line_in(run_file("report"));
+        assert_false(l.report.never_started);
+        assert_int_equal(l.report.exit_code, 7);
+        put(run_file("report"), line, 0644); /* of another rank */
+        assert_int_equal(RUN("--report", place(forms[i], "report"), "--token-file", token(),
+                             "--start-by", "1000", "--", "true"),
+                         126);
+        assert_true(line_in(run_file("report")).report.never_started);
+    }
+}
+
+/* A shared folder may hang, as a pipe does that nobody reads: the loop goes on, and renews. */
+struct hang {
+    struct loop *loop;
+    struct report_writer *writer;
+    struct timer turn;
+    int reader, turns;
+};
+
+static void hang_turn(void *arg)
+{
+    struct hang *h = arg;
+
+    h->turns++;
+    if (h->reader < 0) {
+        assert_false(report_writer_quiet(h->writer));
+        h->reader = open(run_file("pipe"), O_RDONLY | O_NONBLOCK);
+        assert_true(h->reader >= 0);
+    }
+    if (report_writer_quiet(h->writer))
+        loop_stop(h->loop);
+    else
+        timer_start(&h->turn, 5);
+}
+
+static void what_hangs_holds_up_no_loop(void **state)
+{
+    const struct report_place p = {.form = REPORT_PLAIN, .path = run_file("pipe")};
+    const struct run_report end = {.step = RUN_STEP_ENDED, .exit_code = 3};
+    struct hang h = {.reader = -1};
+    struct run_report r;
+    char text[4096];
+    struct err err;
+
+    (void)state;
+    assert_int_equal(mkfifo(p.path, 0600), 0);
+    h.loop = loop_uv_create(&err);
+    assert_non_null(h.loop);
+    assert_int_equal(report_writer_create(h.loop, &p, "", &h.writer, &err), 0);
+    report_writer_put(h.writer, &end);
+    timer_init(&h.turn, h.loop, hang_turn, &h);
+    timer_start(&h.turn, 5);
+    loop_uv_run(h.loop);
+    ssize_t n = read(h.reader, text, sizeof text);
+    assert_true(n > 0);
+    assert_int_equal(run_report_parse(text, (size_t)n, &r, &err), 0);
+    assert_int_equal(r.exit_code, 3);
+    (void)close(h.reader);
+    h.writer = report_writer_destroy(h.writer);
+    h.loop = loop_uv_destroy(h.loop);
 }
 
 /* FILE without a word ahead of it is as it always was. */
@@ -304,6 +392,8 @@ int main(int argc, char **argv)
 {
     int rc = run_kit_main(argc, argv);
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_form_tells_the_end),
+                                       cmocka_unit_test(a_second_process_leaves_an_end_alone),
+                                       cmocka_unit_test(what_hangs_holds_up_no_loop),
                                        cmocka_unit_test(a_plain_file_is_not_signed),
                                        cmocka_unit_test(its_program_has_names_and_no_token),
                                        cmocka_unit_test(its_program_is_told_where_it_is),

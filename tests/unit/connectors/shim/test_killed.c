@@ -114,6 +114,68 @@ static void an_exit_that_no_shim_saw_is_told(void **state)
     assert_string_equal(r.reason, "");
 }
 
+/* The process in between: keeper, or the first process of the namespace, is one of ours. */
+static void who_holds_the_namespace_is_no_program(void **state)
+{
+    char why[256];
+    struct run_report r;
+
+    (void)state;
+    if (geteuid() != 0 || held_probe(NULL, RUN_NAMESPACE, why) != RUN_NAMESPACE)
+        skip();
+    for (int who = 0; who < 3; who++) { /* keeper, init, program */
+        (void)unlink(run_file("go"));
+        (void)unlink(run_file("program"));
+        (void)unlink(run_file(RUN_EXIT_FILE));
+        pid_t guard = run_start("test-keeper.1.1/0",
+                                (const char *[]){"hanse", "run", "--dir", run_dir, "--socket",
+                                                 run_file("sock"), "--processes", "pidNamespace",
+                                                 "--grace", "2000", "--", "sh", "-c", GO, NULL});
+        (void)run_pid("program");
+        long keeper = pid_child(pid_child(guard)), init = pid_child(keeper), program = 0;
+        for (long pid = 2; pid < 1 << 22 && !program; pid++)
+            program = pid != init && pid_parent(pid) == keeper ? pid : 0;
+        long victim = who == 0 ? keeper : who == 1 ? init : program;
+        assert_int_equal(kill((pid_t)victim, SIGKILL), 0);
+        (void)run_finish(guard);
+        run_ended(&r);
+        assert_int_equal(r.term_signal, SIGKILL);
+        assert_string_equal(r.reason, who < 2 ? "RunnerKilled" : "");
+    }
+}
+
+/* Without a folder its will is in memory of the guard, by a path of /proc, and the namespace mounts
+ * another one. A program that was killed is no runner that was. */
+static void without_a_folder_it_is_told_who_was_killed(void **state)
+{
+    char why[256], text[4096] = "";
+
+    (void)state;
+    if (geteuid() != 0 || held_probe(NULL, RUN_NAMESPACE, why) != RUN_NAMESPACE)
+        skip();
+    for (int who = 0; who < 2; who++) { /* program, keeper */
+        const char *file = run_file("report");
+        (void)unlink(run_file("program"));
+        pid_t guard = run_start("test-memory.1.1/0",
+                                (const char *[]){"hanse", "run", "--report", file, "--processes",
+                                                 "pidNamespace", "--grace", "2000", "--", "sh",
+                                                 "-c", GO, NULL});
+        (void)run_pid("program");
+        long keeper = pid_child(pid_child(guard)), init = pid_child(keeper), program = 0;
+        for (long pid = 2; pid < 1 << 22 && !program; pid++)
+            program = pid != init && pid_parent(pid) == keeper ? pid : 0;
+        assert_int_equal(kill((pid_t)(who == 0 ? program : keeper), SIGKILL), 0);
+        assert_int_equal(run_finish(guard), 128 + SIGKILL);
+        FILE *f = fopen(file, "r");
+        assert_non_null(f);
+        text[fread(text, 1, sizeof text - 1, f)] = '\0';
+        (void)fclose(f);
+        assert_int_equal(unlink(file), 0);
+        if (!strstr(text, "\"signal\":9") || !strstr(text, "RunnerKilled") != (who == 0))
+            fail_msg("of %d it says %s", who, text);
+    }
+}
+
 /* In a pod nobody reads end.json: the exit status is all there is. */
 static void without_an_agent_the_exit_status_is_kept_as_well(void **state)
 {
@@ -260,6 +322,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tree_of_a_killed_shim_is_ended),
         cmocka_unit_test(an_exit_that_no_shim_saw_is_told),
+        cmocka_unit_test(who_holds_the_namespace_is_no_program),
+        cmocka_unit_test(without_a_folder_it_is_told_who_was_killed),
         cmocka_unit_test(without_an_agent_the_exit_status_is_kept_as_well),
         cmocka_unit_test(what_double_forked_ends_before_the_exit_is_told),
         cmocka_unit_test(a_ghost_is_not_taken_for_dead),

@@ -77,11 +77,12 @@ static void heard(void *arg, enum outcome out, const struct web_answer *a, const
     str_copy(h->mark, sizeof h->mark, a->mark);
 }
 
-static struct web_request *ask(struct heard *h, bool idempotent)
+static struct web_request *ask_first(struct heard *h, bool idempotent, bool ahead)
 {
     struct web_ask q = {.method = idempotent ? "GET" : "POST",
                         .path = "/v1/thing?x=1",
                         .idempotent = idempotent,
+                        .ahead = ahead,
                         .answer_max = 1000,
                         .deadline_ms = loop_now_ms(W.l) + DEADLINE_MS,
                         .done = heard,
@@ -91,6 +92,11 @@ static struct web_request *ask(struct heard *h, bool idempotent)
     struct web_request *r = web_ask(W.c, &q);
     assert_int_equal(h->times, 0); /* never from inside the call */
     return r;
+}
+
+static struct web_request *ask(struct heard *h, bool idempotent)
+{
+    return ask_first(h, idempotent, false);
 }
 
 static void begin_with(const struct script_reply *replies, size_t n, unsigned in_flight)
@@ -301,6 +307,24 @@ static void holds_the_limits_of_its_target(void **state)
     assert_int_equal(done, 6);
     assert_int_equal(refused, 2);
     assert_int_equal(script_web.most_under_way, 2);
+    end();
+}
+
+/* Where the queue is full, too: whoever asks how the target is must not wait for all the others. */
+static void what_goes_ahead_is_sent_first(void **state)
+{
+    struct heard h[6], first;
+
+    (void)state;
+    BEGIN({.body = "yes", .after_ms = 100});
+    for (unsigned i = 0; i < 6; i++)
+        (void)ask(&h[i], false);
+    still_loop_run(W.l, 10);
+    (void)ask_first(&first, true, true);
+    still_loop_run(W.l, 1000);
+    assert_int_equal(first.out, OUT_DONE);
+    assert_int_equal(h[5].out, OUT_DONE);
+    assert_true(first.at_ms <= h[2].at_ms && first.at_ms < h[4].at_ms);
     end();
 }
 
@@ -520,6 +544,37 @@ static void ends_without_a_word(void **state)
     end();
 }
 
+/* A watch lasts for hours: once it is answered, others need not wait for its end. */
+static void what_lasts_closes_the_breaker(void **state)
+{
+    struct web_ask q = {
+        .method = "GET", .path = "/w", .answer_max = 1000, .data = take, .done = heard};
+    struct heard h[6], watch = {0};
+
+    (void)state;
+    taken = 0;
+    taken_most = 1000;
+    BEGIN({.how = SCRIPT_REFUSES}, {.how = SCRIPT_REFUSES}, {.how = SCRIPT_REFUSES},
+          {.how = SCRIPT_REFUSES}, {.how = SCRIPT_REFUSES}, {.how = SCRIPT_LASTS, .body = "a"},
+          {.body = "yes"});
+    for (unsigned i = 0; i < 5; i++) {
+        (void)ask(&h[i], false);
+        still_loop_run(W.l, 10);
+    }
+    assert_true(web_client_stats(W.c).open);
+    still_loop_run(W.l, 1600);
+    q.deadline_ms = loop_now_ms(W.l) + 1000000;
+    q.arg = &watch;
+    (void)web_ask(W.c, &q);
+    still_loop_run(W.l, 10);
+    assert_int_equal(watch.times, 0);
+    (void)ask(&h[5], false);
+    still_loop_run(W.l, 10);
+    assert_int_equal(h[5].times, 1);
+    assert_int_equal(h[5].out, OUT_DONE);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(answers_come_whole),
@@ -530,9 +585,11 @@ int main(void)
                                        cmocka_unit_test(waits_as_long_as_it_is_told),
                                        cmocka_unit_test(an_attempt_is_bounded_too),
                                        cmocka_unit_test(holds_the_limits_of_its_target),
+                                       cmocka_unit_test(what_goes_ahead_is_sent_first),
                                        cmocka_unit_test(keeps_away_from_a_target_that_fails),
                                        cmocka_unit_test(one_request_finds_out_how_it_is),
                                        cmocka_unit_test(a_doubted_request_outlives_the_breaker),
+        cmocka_unit_test(what_lasts_closes_the_breaker),
                                        cmocka_unit_test(secrets_are_cut_out_of_errors),
                                        cmocka_unit_test(is_asked_for_nothing_in_clear),
                                        cmocka_unit_test(streams_with_backpressure),

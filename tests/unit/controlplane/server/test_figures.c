@@ -217,6 +217,44 @@ static void test_what_is_not_enforced(void **state)
     kit_end(&k);
 }
 
+static void use_shown(struct kit *k, enum phase phase, struct gpu_use *u, const char *want)
+{
+    struct workload *w = object_edit_as(kit_get(k, "busy"), workload, k->a);
+    struct placement p = {.target = "fra", .gpus = 8000};
+
+    w->status->phase = phase;
+    w->status->placement = &p;
+    w->status->gpuUse = u;
+    struct object *o = object_make(kind_by_id(KIND_WORKLOAD), w);
+    struct object *shown = figures_shown(&F, k->root, k->now, o);
+    assert_string_equal(shown ? object_as(shown, workload)->status->gpuUtilisation : "", want);
+    (void)object_unref(shown);
+    (void)object_unref(o);
+}
+
+/* Of what runs on GPUs: how busy they are, or that nobody knows. */
+static void test_how_busy_gpus_are(void **state)
+{
+    struct kit k;
+    struct gpu_use u = {.measured = 8000, .percent = 81};
+
+    (void)state;
+    begin(&k);
+    assert_int_equal(kit_workload(&k, "default", "busy", 1, 8).code, 0);
+    use_shown(&k, PHASE_RESERVED, NULL, "");
+    use_shown(&k, PHASE_RUNNING, NULL, "not measured");
+    use_shown(&k, PHASE_RUNNING, &u, "81%");
+    u.idle = 2000;
+    u.idleSince = k.now - 3 * 3600000;
+    use_shown(&k, PHASE_RUNNING, &u, "81%, 2 of 8 idle");
+    u.idle = 8000;
+    use_shown(&k, PHASE_RUNNING, &u, "0% for 3h");
+    u.idle = u.measured = 7000;
+    use_shown(&k, PHASE_RUNNING, &u, "0% for 3h, 1 not measured");
+    F = figures_destroy(F);
+    kit_end(&k);
+}
+
 /* Too large with its figures: it is shown as it is stored. */
 static void test_what_is_too_large(void **state)
 {
@@ -243,7 +281,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_queues_and_targets), cmocka_unit_test(test_members_agree),
         cmocka_unit_test(test_what_is_too_large), cmocka_unit_test(test_what_is_not_enforced),
-        cmocka_unit_test(test_each_state_has_its_own)};
+        cmocka_unit_test(test_each_state_has_its_own), cmocka_unit_test(test_how_busy_gpus_are)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

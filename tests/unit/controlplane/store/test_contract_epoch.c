@@ -14,10 +14,11 @@ static bool told_only(enum run_step s)
     return s == STEP_CHECKPOINT || s == STEP_CHECKPOINT_BAD;
 }
 
-/* Facts about its lease: of this very try, and they move nothing either. */
+/* Facts about its lease, and its use: of this very try, and they move nothing either. */
 static bool lease_step(enum run_step s)
 {
-    return s == STEP_OFFER || s == STEP_GRANT || s == STEP_SAVE || s == STEP_CLAIM;
+    return s == STEP_OFFER || s == STEP_GRANT || s == STEP_SAVE || s == STEP_CLAIM ||
+           s == STEP_USE;
 }
 
 static bool proof_step(enum run_step s)
@@ -275,6 +276,10 @@ static void test_apply_does_what_the_table_says(void **state)
                 refused(&k, epoch, try_, s, proof_of(s), E_STALE);
                 kit_end(&k);
                 continue;
+            }
+            if (p == PHASE_UNKNOWN && s == STEP_UNKNOWN) { /* members of before would not follow */
+                refused(&k, epoch, try_, s, proof_of(s), E_STALE);
+                kit_level_set(&k, FEATURE_TELLS);
             }
             refused(&k, epoch + 1, try_, s, proof_of(s), E_STALE); /* another epoch never speaks */
             if (s == STEP_CHECKPOINT_BAD) { /* of one that is known, of this epoch, by any try */

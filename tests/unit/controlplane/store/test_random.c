@@ -136,10 +136,11 @@ static void place_rnd(struct kit *k)
 
 static enum run_step run_step_rnd(void)
 {
-    static const enum run_step later[] = {STEP_PENDING, STEP_SEATED, STEP_CLAIM, STEP_CLOSE};
-    uint32_t n = rnd(STEP_CHECKPOINT_BAD + 8);
+    static const enum run_step later[] = {STEP_PENDING, STEP_SEATED, STEP_CLAIM, STEP_CLOSE,
+                                          STEP_USE};
+    uint32_t n = rnd(STEP_CHECKPOINT_BAD + 10);
 
-    return n < STEP_CHECKPOINT_BAD ? (enum run_step)(1 + n) : later[n % 4];
+    return n < STEP_CHECKPOINT_BAD ? (enum run_step)(1 + n) : later[n % 5];
 }
 
 /* Where a target says that it is, though somebody else may be there, and what it blames. */

@@ -94,6 +94,13 @@ static void who_finds_no_room_is_told(void **state)
     world_decide_at(w, world_workload(w, "x", "  resources: {gpu: {count: 1}}\n"), NOW);
     assert_pending(w, "NodeNotReady");
     assert_non_null(strstr(w->d->message, "is not ready: DiskPressure, by nodeCondition"));
+    /* What its target says of it where nothing is wrong: why nothing new may come. */
+    world_put(w, "kind: Node\nmetadata: {name: hub.n1}\nspec: {target: hub, cpu: 64, memory: "
+                 "512Gi, unschedulable: true, gpus: [{index: 0, class: h100}]}\n"
+                 "status: {health: Ready, reason: \"tainted: team=a:NoSchedule\"}\n");
+    world_decide_at(w, world_workload(w, "x", "  resources: {gpu: {count: 1}}\n"), NOW);
+    assert_pending(w, "NodeNotReady");
+    assert_non_null(strstr(w->d->message, "node hub.n1: tainted: team=a:NoSchedule"));
 }
 
 /* What runs on a sick device must leave it, and is told whose word that is. */

@@ -177,6 +177,41 @@ static const char *key_of(const char *request)
 
 #define OK_TEXT "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
+static int piece_came(const void *p, size_t n, void *arg)
+{
+    buf_add(arg, p, n);
+    return 0;
+}
+
+/* A member that hangs closes nothing: what it began to tell is lost all the same. */
+static void a_body_that_falls_silent_is_lost(void **state)
+{
+    static const struct step steps[] = {
+        {REPLY, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"}};
+    static struct script sc;
+    const char *servers[] = {script_listen(&sc, "silent", steps, 1)};
+    struct client *c = client_of(servers, 1, 60000);
+    struct client_lane *l = client_lane_create(c);
+    struct client_answer a;
+    struct err e = {0};
+    AUTO_BUF b = {0};
+    struct client_request rq = {
+        .method = "GET", .path = "/x", .data = piece_came, .arg = &b, .patient = true,
+        .silent_ms = 50};
+
+    (void)state;
+    buf_init(&b, 64);
+    client_answer_init(&a);
+    assert_int_equal(client_perform(l, &rq, &a, &e), E_CONNECT);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(b.p, "abc");
+    assert_non_null(strstr(e.text, "it tells nothing any more"));
+    client_answer_fini(&a);
+    (void)client_lane_destroy(l);
+    (void)client_destroy(c);
+    listener_close(sc.listener);
+}
+
 static void chunks_and_kept_connections(void **state)
 {
     static const struct step steps[] = {
@@ -445,6 +480,7 @@ static void answers_byte_by_byte_and_wrong_ones(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_body_that_falls_silent_is_lost, begin, end),
         cmocka_unit_test_setup_teardown(chunks_and_kept_connections, begin, end),
         cmocka_unit_test_setup_teardown(a_lost_answer_is_asked_for_again_with_the_same_key, begin,
                                         end),

@@ -17,6 +17,7 @@ static const char report[] =
     "\"wasted\":0,\"wastedCost\":0,\"unpriced\":0.01,\"milliGpuMs\":\"36000000\"}],"
     "\"omitted\":2,\"totals\":{\"gpuHours\":840,\"cpuHours\":96.25,\"cost\":1612.8,\"wasted\":12.5,"
     "\"wastedCost\":24,"
+    "\"measured\":600,\"heldIdle\":90.5,\"heldIdleCost\":173.76,"
     "\"unpriced\":1.25,\"capacityGpuHours\":839,\"capacityCpuHours\":96.25,\"overhangGpuHours\":1},"
     "\"balance\":{\"exact\":true,\"difference\":\"0\"},"
     "\"folded\":[{\"by\":\"workload\",\"upTo\":\"2026-11-15T00:00:00Z\"}]}";
@@ -43,13 +44,20 @@ static void test_table(void **state)
     assert_string_equal(
         b.p, "Cost of class h100-sxm-80gb from 2026-11-14 to 2026-11-21 07:12 UTC, in USD\n"
              "\n"
-             "QUEUE   EXPERIMENT  CAUSE      GPU-HOURS     COST  WASTED  SHARE  CPU-HOURS\n"
-             "vision  aug-7       useful         512.4   983.88       –    61%          –\n"
-             "vision  =1+1,\"x\"    preempted        3.5     6.72     3.5   0.4%          –\n"
-             "–       –           idle             0.0        –       –  <0.1%      24.50\n"
-             "total                              840.0  1612.80    12.5   100%      96.25\n"
+             "QUEUE   EXPERIMENT  CAUSE      GPU-HOURS     COST"
+             "  WASTED  HELD-IDLE  SHARE  CPU-HOURS\n"
+             "vision  aug-7       useful         512.4   983.88"
+             "       –          –    61%          –\n"
+             "vision  =1+1,\"x\"    preempted        3.5"
+             "     6.72     3.5          –   0.4%          –\n"
+             "–       –           idle             0.0        –"
+             "       –          –  <0.1%      24.50\n"
+             "total                              840.0  1612.80"
+             "    12.5       90.5   100%      96.25\n"
              "\n"
              "Wasted: 12.5 GPU-hours were lost to stops, worth 24.00\n"
+             "Held idle: of 600.0 GPU-hours whose use was measured, 90.5 did nothing, worth "
+             "173.76\n"
              "Unpriced: 1.2 GPU-hours, their price is not known\n"
              "Not shown: 2 further rows (--limit), they are in the total\n"
              "Folded: before 2026-11-15 no longer told apart by workload\n"
@@ -87,10 +95,11 @@ static void test_csv(void **state)
     cost_csv(j, &b);
     assert_string_equal(
         b.p,
-        "queue,experiment,cause,gpuHours,cost,wasted,wastedCost,unpriced,milliGpuMs,cpuHours\r\n"
-        "vision,aug-7,useful,512.44,983.8848,0,0,0,1844784000000,0\r\n"
-        "vision,\"'=1+1,\"\"x\"\"\",preempted,3.5,6.72,3.5,6.72,0,12600000000,0\r\n"
-        ",,idle,0.01,0,0,0,0.01,36000000,24.5\r\n");
+        "queue,experiment,cause,gpuHours,cost,wasted,wastedCost,unpriced,milliGpuMs,cpuHours,"
+        "measured,heldIdle,heldIdleCost\r\n"
+        "vision,aug-7,useful,512.44,983.8848,0,0,0,1844784000000,0,0,0,0\r\n"
+        "vision,\"'=1+1,\"\"x\"\"\",preempted,3.5,6.72,3.5,6.72,0,12600000000,0,0,0,0\r\n"
+        ",,idle,0.01,0,0,0,0.01,36000000,24.5,0,0,0\r\n");
     cJSON_Delete(j);
 }
 

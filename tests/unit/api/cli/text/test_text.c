@@ -363,32 +363,6 @@ static void sbatch_errors(void **state)
     }
 }
 
-static void manifests(void **state)
-{
-    cJSON *m = parse("{\"apiVersion\":\"kubeflow.org/"
-                     "v1\",\"kind\":\"PyTorchJob\",\"metadata\":{\"name\":\"p\",\"labels\":{"
-                     "\"a\":\"b\"}},\"spec\":{\"pytorchReplicaSpecs\":{\"Master\":{\"replicas\":1,"
-                     "\"template\":{\"spec\":{"
-                     "\"containers\":[{\"resources\":{\"limits\":{\"nvidia.com/"
-                     "gpu\":2},\"requests\":{\"cpu\":4,\"memory\":"
-                     "\"16Gi\"}}}]}}},\"Worker\":{\"replicas\":3}}}}");
-    cJSON *other = parse(
-              "{\"apiVersion\":\"ray.io/v1\",\"kind\":\"RayJob\",\"metadata\":{\"name\":\"r\"}}"),
-          *j = NULL;
-
-    (void)state;
-    assert_int_equal(manifest_wrap(m, &j, NULL), 0);
-    assert_true(json_number_at(j, "spec.gang.workers") == 4);
-    assert_true(json_number_at(j, "spec.resources.gpu.count") == 2);
-    assert_string_equal(json_text_at(j, "spec.resources.memory"), "16Gi");
-    assert_string_equal(json_text_at(j, "metadata.labels.a"), "b");
-    assert_true(cJSON_Compare(json_at(j, "spec.run.manifest"), m, true));
-    cJSON_Delete(j);
-    assert_int_equal(manifest_wrap(other, &j, NULL), E_NOTIMPL);
-    cJSON_Delete(m);
-    cJSON_Delete(other);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,7 +380,6 @@ int main(void)
         cmocka_unit_test(sbatch_arrays),
         cmocka_unit_test(explains_arrays),
         cmocka_unit_test(sbatch_errors),
-        cmocka_unit_test(manifests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

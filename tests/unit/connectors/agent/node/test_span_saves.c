@@ -336,12 +336,38 @@ static void a_store_that_is_not_one_is_refused(void **state)
     assert_non_null(strstr(a.err.text, "to look, stage needs"));
 }
 
+/* What a part hears of a save when its own rank has ended is told once more, and ends nothing
+ * again: the agent goes on counting what it runs. */
+static void a_save_comes_after_the_end(void **state)
+{
+    struct agent_order next = {.key = agent_key(), .script = "exit 0"};
+    struct observation o;
+    struct asked a;
+
+    (void)state;
+    agent_end(0, SIGKILL);
+    agent_begin(0);
+    gang(SAVES "save 10; trap '[ $R = 0 ] || wait_for turn.11; save 11; [ $R = 1 ] || exit 0' "
+               "USR1; " STAYS);
+    begins();
+    awaits_either(10);
+    asks(3);
+    o = awaits((struct until){.ended = true});
+    assert_int_equal(o.save.state, SAVE_ASKED);
+    turn("11");
+    (void)awaits((struct until){.number = 3});
+    assert_int_equal(agent_submit(&next, &a), OUT_DONE);
+    assert_non_null(agent_await(&next.key, RUN_ENDED));
+    ends();
+}
+
 int main(int argc, char **argv)
 {
     int rc = agent_world_main(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_checkpoint_is_one_of_both),
         cmocka_unit_test(a_save_is_one_of_both),
+        cmocka_unit_test(a_save_comes_after_the_end),
         cmocka_unit_test(old_ones_go),
         cmocka_unit_test(one_folder_of_both),
         cmocka_unit_test(a_stop_that_comes_again_is_the_same),

@@ -101,6 +101,31 @@ static void test_texts(void **state)
             "\x1b[2Jgone\nNAME\x7f \xc2\x9b"
             "2J \xc3\xa9",
             " [2Jgone NAME    2J \xc3\xa9");
+    becomes(&x, "a\xe2\x80\xae" "b\xe2\x81\xa6" "c \xe2\x80\xa6", "a   b   c \xe2\x80\xa6");
+    becomes(&x, "tokens: [hanse-run-1/c.2/u.1.1/0/2/17/0123456789abcdef]",
+            "tokens: [hanse-run-1/c.2/u.1.1/0/2/17/***]");
+    world_fini(&x);
+}
+
+/* A reason is a word that the hub acts upon: an end that a value begins with is its own. */
+static void test_words(void **state)
+{
+    struct world x;
+    struct observation o = {.reason = "Manhunt", .message = "cut: hunt"};
+    char id[32] = "pod/a-hunter", full[16] = "pod/abcdef-hunt";
+
+    (void)state;
+    world_init(&x);
+    hide_observation(&x.brain, x.w, &o);
+    assert_string_equal(o.reason, "Manhunt");
+    assert_string_equal(o.message, "cut: ***");
+    str_copy(o.reason, sizeof o.reason, "hunter2");
+    hide_observation(&x.brain, x.w, &o);
+    assert_string_equal(o.reason, "***");
+    hide_word(&x.brain, x.w, id, sizeof id);
+    assert_string_equal(id, "pod/a-hunter");
+    hide_word(&x.brain, x.w, full, sizeof full); /* it fills its room */
+    assert_string_equal(full, "pod/abcdef-***");
     world_fini(&x);
 }
 
@@ -139,7 +164,7 @@ static void test_answers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_words),
                                        cmocka_unit_test(test_answers)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,9 +5,10 @@
 #include "controlplane/leader/context/index.h"
 #include "controlplane/leader/drive/calls.h"
 #include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/drive/observed.h"
 #include "controlplane/leader/move/mover.h"
 #include "controlplane/leader/site/sites.h"
-#include "tests/support/store/store_kit.h"
+#include "tests/support/store/move_kit.h"
 
 static struct kit *log_kit;
 static int64_t start_within_ms; /* of the next Target; 0: at any time */
@@ -17,7 +18,8 @@ void brain_propose(struct brain *b, const union command *c, propose_cb cb, void 
     (void)cb;
     (void)kit_apply(log_kit, c);
     b->root = log_kit->root;
-    mem_free(arg);
+    if (c->run.step != STEP_CHECKPOINT_BAD) /* told beside, with the driver itself */
+        mem_free(arg);
 }
 void brain_propose_bytes(struct brain *b, const char *id, struct slice s, propose_cb cb, void *arg)
 {
@@ -306,6 +308,128 @@ static void test_until_when_it_may_start_is_told(void **state)
     world_fini(&x);
 }
 
+static const struct condition *running(struct world *x)
+{
+    const struct workload_status *s = kit_status(&x->kit, "w");
+
+    for (uint32_t i = 0; i < s->n_conditions; i++)
+        if (strcmp(s->conditions[i].type, "Running") == 0)
+            return &s->conditions[i];
+    fail();
+    return NULL;
+}
+
+/* Out of reach first, then in reach and unable to tell: people read what holds now. */
+static void test_why_it_is_unknown_is_told_anew(void **state)
+{
+    struct world x;
+
+    (void)state;
+    start_within_ms = 60000;
+    unknown(&x, false, false, 0);
+    start_within_ms = 0;
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_SEEN).code, 0);
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_RUNNING).code, 0);
+    assert_int_equal(running(&x)->status, COND_TRUE);
+    x.brain.root = x.kit.root;
+    taken_in(&x);
+    driver_tick(&x.d);
+    assert_string_equal(kit_status(&x.kit, "w")->reason, "TargetUnreachable");
+    assert_int_equal(running(&x)->status, COND_UNKNOWN);
+    assert_true(workload_has_run(kit_status(&x.kit, "w"))); /* all the same */
+    taken_in(&x);
+    x.d.proposing = false; /* its answer would be this */
+    x.site.suspect = false;
+    x.site.reachable = true;
+    x.d.untold_since_ms = 1; /* for a long time */
+    nowhere(&x, false);
+    assert_string_equal(kit_status(&x.kit, "w")->reason, "RunNotTold");
+    assert_string_equal(running(&x)->reason, "RunNotTold");
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_SEEN).code, 0);
+    assert_int_equal(running(&x)->status, COND_TRUE);
+    world_fini(&x);
+    unknown(&x, false, false, 0); /* members of before would not follow */
+    kit_level_set(&x.kit, FEATURE_GIVEN);
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_UNKNOWN).code, E_STALE);
+    world_fini(&x);
+}
+
+/* A server saw the runner live, and proves that it is gone; the runner has signed that it started
+ * nothing. */
+static void test_a_runner_that_began_nothing_has_ended(void **state)
+{
+    struct world x;
+    struct observation room, o = {.state = RUN_ABSENT,
+                                  .proof = PROOF_NEVER_STARTED,
+                                  .left_proof = PROOF_TREE_GONE,
+                                  .reason = "StartedTooLate"};
+
+    (void)state;
+    unknown(&x, false, false, 0);
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_SEEN).code, 0);
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_RUNNING).code, 0);
+    x.brain.root = x.kit.root;
+    taken_in(&x);
+    o.key = x.d.key;
+    const struct observation *told = driver_doubt(&x.d, &o, &room);
+    assert_int_equal(told->state, RUN_ENDED);
+    assert_int_equal(told->proof, PROOF_TREE_GONE);
+    driver_take_seen(&x.d, told);
+    driver_tick(&x.d);
+    const struct workload_status *s = kit_status(&x.kit, "w");
+    assert_int_equal(s->phase, PHASE_QUEUED); /* and that counts as no retry */
+    assert_int_equal(s->retries, 0);
+    assert_string_equal(s->ends[0].reason, "StartedTooLate");
+    o.left_proof = 0; /* it has only forgotten */
+    assert_int_equal(driver_doubt(&x.d, &o, &room)->state, RUN_UNKNOWN);
+    world_fini(&x);
+}
+
+/* Its runners refused what they were to resume from: that is judged in whatever phase their end is
+ * seen, or the next place would be given the same one. */
+static void checkpoint_refused_in(enum phase phase, enum run_state seen, const char *reason,
+                                  bool judged)
+{
+    struct world x;
+    struct observation room, o = {.state = RUN_ABSENT, .proof = PROOF_NEVER_STARTED};
+
+    str_copy(o.reason, sizeof o.reason, reason);
+    unknown(&x, false, false, 0);
+    if (seen == RUN_ENDED || phase != PHASE_UNKNOWN)
+        assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_SEEN).code, 0);
+    assert_int_equal(kit_checkpoint(&x.kit, "w", 1, 10, "sha256:a").code, 0);
+    assert_non_null(kit_status(&x.kit, "w")->checkpoint);
+    if (seen == RUN_ENDED) { /* its server saw the runner live */
+        o.left_proof = PROOF_TREE_GONE;
+        assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_RUNNING).code, 0);
+    }
+    if (phase == PHASE_QUIESCING)
+        assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_QUIESCE).code, 0);
+    else if (seen == RUN_ENDED)
+        assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    assert_int_equal(kit_status(&x.kit, "w")->phase, phase);
+    x.brain.root = x.kit.root;
+    taken_in(&x);
+    o.key = x.d.key;
+    driver_take_seen(&x.d, driver_doubt(&x.d, &o, &room));
+    assert_int_equal(x.d.seen.state, seen);
+    driver_tick(&x.d);
+    assert_int_equal(kit_status(&x.kit, "w")->phase, PHASE_QUEUED);
+    assert_true(!kit_status(&x.kit, "w")->checkpoint == judged);
+    world_fini(&x);
+}
+
+static void test_a_refused_checkpoint_is_judged(void **state)
+{
+    (void)state;
+    checkpoint_refused_in(PHASE_QUIESCING, RUN_ENDED, "CheckpointTorn", true);
+    checkpoint_refused_in(PHASE_QUIESCING, RUN_ABSENT, "CheckpointTorn", true);
+    checkpoint_refused_in(PHASE_UNKNOWN, RUN_ENDED, "CheckpointTorn", true);
+    checkpoint_refused_in(PHASE_UNKNOWN, RUN_ABSENT, "CheckpointTorn", true);
+    checkpoint_refused_in(PHASE_QUIESCING, RUN_ENDED, "StartedTooLate", false);
+    checkpoint_refused_in(PHASE_UNKNOWN, RUN_ENDED, "StartedTooLate", false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +440,9 @@ int main(void)
         cmocka_unit_test(test_what_nobody_wants_is_closed_at_once),
         cmocka_unit_test(test_what_may_not_start_any_more_is_closed),
         cmocka_unit_test(test_until_when_it_may_start_is_told),
+        cmocka_unit_test(test_why_it_is_unknown_is_told_anew),
+        cmocka_unit_test(test_a_runner_that_began_nothing_has_ended),
+        cmocka_unit_test(test_a_refused_checkpoint_is_judged),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

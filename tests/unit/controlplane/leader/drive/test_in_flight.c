@@ -4,6 +4,7 @@
 #include "controlplane/leader/context/index.h"
 #include "controlplane/leader/drive/calls.h"
 #include "controlplane/leader/drive/driver.h"
+#include "controlplane/leader/drive/observed.h"
 #include "controlplane/leader/site/sites.h"
 #include "tests/support/store/store_kit.h"
 
@@ -101,9 +102,47 @@ static void test_calls_at_once(void **state)
     (void)root_unref(b.root);
 }
 
+/* The answer to an order lay about while the news of its start came by. */
+static void test_an_answer_may_be_older_than_the_news(void **state)
+{
+    static struct sites sites;
+    static struct brain b = {.sites = &sites, .follow = follow};
+    struct workload_status ws = {0};
+    struct workload w = {.status = &ws};
+    struct driver d = {.brain = &b, .o = object_make(kind_by_id(KIND_WORKLOAD), &w)};
+    struct observation o = {.key = {.uid = "u", .epoch = 2, .try_ = 1}, .state = RUN_RUNNING};
+    struct err err;
+
+    (void)state;
+    d.key = o.key;
+    b.loop = loop_uv_create(&err);
+    assert_non_null(b.loop);
+    sites_init(&b);
+    driver_take_seen(&d, &o);
+    o.state = RUN_STARTING;
+    driver_take_seen(&d, &o);
+    assert_int_equal(d.seen.state, RUN_RUNNING);
+    o.state = RUN_UNKNOWN;
+    driver_take_seen(&d, &o);
+    assert_int_equal(d.seen.state, RUN_UNKNOWN);
+    o.state = RUN_STARTING; /* nobody knew better */
+    driver_take_seen(&d, &o);
+    assert_int_equal(d.seen.state, RUN_STARTING);
+    o.state = RUN_RUNNING;
+    driver_take_seen(&d, &o);
+    o.key.try_ = 2; /* another one */
+    o.state = RUN_STARTING;
+    driver_take_seen(&d, &o);
+    assert_int_equal(d.seen.state, RUN_STARTING);
+    (void)object_unref(d.o);
+    loop_uv_destroy(b.loop);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls_at_once)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_calls_at_once),
+        cmocka_unit_test(test_an_answer_may_be_older_than_the_news)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* What a connector is told: where checkpoints go, what it resumes from, how often saving pays,
  * secrets; and what of that the target tells later stays known. */
 #include "controlplane/leader/context/context.h"
+#include "controlplane/leader/drive/driver.h"
 #include "controlplane/leader/drive/observed.h"
 #include "controlplane/leader/drive/order.h"
 #include "controlplane/leader/move/mover.h"
@@ -232,7 +233,8 @@ static void test_logs(void **state)
     keys.secret = "gone"; /* nothing starts whose logs could not be kept */
     w = workload_of(&x);
     assert_int_equal(order_make(&x.site, w, &x.at, &key, x.kit.a, &o, &err), E_NOTFOUND);
-    assert_non_null(strstr(err.text, "Secret gone"));
+    assert_non_null(strstr(err.text, "has no AWS_ACCESS_KEY_ID"));
+    assert_null(strstr(err.text, "gone")); /* which Secret that is, tenants do not hear */
     (void)object_unref(w);
     (void)object_unref(none);
     world_fini(&x);
@@ -389,9 +391,68 @@ static void test_figures(void **state)
     assert_true(printed(&b, "hanse_migration_pause_seconds_sum 0.3\n"));
 }
 
+/* What is changed in a running one's spec, and holds from its next epoch on, is said. */
+static bool spec_waits(enum phase phase, struct workload_spec was, struct workload_spec is,
+                       int64_t generation)
+{
+    struct meta metas[2] = {{.name = "w", .uid = "u", .generation = 1},
+                            {.name = "w", .uid = "u", .generation = generation}};
+    struct workload_spec specs[2] = {was, is};
+    struct workload_status status = {.phase = phase, .epoch = 1};
+    struct object *o[2];
+
+    for (int i = 0; i < 2; i++) {
+        struct workload w = {.metadata = &metas[i], .spec = &specs[i], .status = &status};
+        o[i] = object_make(kind_by_id(KIND_WORKLOAD), &w);
+    }
+    bool waits = driver_spec_waits(o[0], o[1]);
+    (void)object_unref(o[0]);
+    (void)object_unref(o[1]);
+    return waits;
+}
+
+static bool waits(enum phase phase, int64_t cpu, const char *class_, bool suspend,
+                  int64_t generation)
+{
+    struct resources res[2] = {{.cpu = 1000}, {.cpu = cpu}};
+
+    return spec_waits(
+        phase, (struct workload_spec){.priorityClassName = "low", .resources = &res[0]},
+        (struct workload_spec){
+            .priorityClassName = class_, .resources = &res[1], .suspend = suspend},
+        generation);
+}
+
+/* Of a run: what is counted at its end holds at once, and its script does not. */
+static bool run_waits(int64_t retries, const char *script, enum partition_mode mode)
+{
+    struct run_spec run[2] = {{.script = "a", .retries = 1},
+                              {.script = script, .retries = retries}};
+    struct partition_spec p = {.mode = mode};
+
+    return spec_waits(PHASE_RUNNING, (struct workload_spec){.run = &run[0]},
+                      (struct workload_spec){.run = &run[1], .partition = mode ? &p : NULL}, 2);
+}
+
+static void test_a_spec_that_waits(void **state)
+{
+    (void)state;
+    assert_true(waits(PHASE_RUNNING, 2000, "low", false, 2));
+    assert_true(waits(PHASE_UNKNOWN, 2000, "high", true, 2));
+    assert_false(waits(PHASE_RUNNING, 1000, "high", false, 2)); /* which holds at once */
+    assert_false(waits(PHASE_RUNNING, 1000, "low", true, 2));
+    assert_false(waits(PHASE_RUNNING, 2000, "low", false, 1)); /* as apply fills it in */
+    assert_false(waits(PHASE_RESERVED, 2000, "low", false, 2)); /* it is sent with that */
+    assert_false(waits(PHASE_QUEUED, 2000, "low", false, 2));
+    assert_false(run_waits(3, "a", PARTITION_REPLACE));
+    assert_true(run_waits(1, "b", (enum partition_mode)0));
+    assert_true(run_waits(3, "b", PARTITION_STOP));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_checkpoint_of_the_order),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_spec_that_waits),
+        cmocka_unit_test(test_checkpoint_of_the_order),
                                        cmocka_unit_test(test_interval),
                                        cmocka_unit_test(test_secrets),
                                        cmocka_unit_test(test_logs),

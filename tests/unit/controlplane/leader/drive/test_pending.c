@@ -9,6 +9,8 @@
 #include "controlplane/leader/site/sites.h"
 #include "tests/support/store/store_kit.h"
 
+#include <signal.h>
+
 /* The way into the log is the test's: straight to the kit. */
 static struct kit *log_kit;
 static struct result last;
@@ -353,6 +355,76 @@ static void test_what_is_broken_off_while_it_saves_is_queued(void **state)
     world_fini(&x);
 }
 
+/* It is placed and runs once more, by `saved` with a checkpoint of its own, and its lease is lost:
+ * true when it is queued again. */
+static bool goes_on(struct world *x, bool saved)
+{
+    if (status(x)->phase == PHASE_QUEUED) {
+        settle(x);
+        assert_null(driver_find(&x->brain, kit_get(&x->kit, "w")->meta->uid));
+        assert_int_equal(kit_place(&x->kit, "w", "fra.n0", 0, 1, 2).code, 0);
+        assert_int_equal(kit_run(&x->kit, "w", status(x)->epoch, 1, STEP_DISPATCH).code, 0);
+        x->brain.root = x->kit.root;
+        x->site.reachable = false; /* as in world_init */
+        driver_change(&x->brain, NULL, kit_get(&x->kit, "w"));
+        x->site.reachable = true;
+    }
+    struct observation begun = {.key = driver(x)->key, .state = RUN_RUNNING};
+    driver_observed(&x->site, &begun);
+    settle(x);
+    assert_int_equal(status(x)->phase, PHASE_RUNNING);
+    x->kit.now += 60000;
+    struct observation o = {.key = driver(x)->key,
+                            .state = RUN_ENDED,
+                            .proof = PROOF_TREE_GONE,
+                            .lease_lost = true,
+                            .term_signal = SIGKILL};
+    str_copy(o.reason, sizeof o.reason, "LeaseLost");
+    if (saved) {
+        o.checkpoint = (struct run_checkpoint_report){.present = true,
+                                                      .step = 10 * o.key.epoch,
+                                                      .ranks = 1,
+                                                      .bytes = 1,
+                                                      .writtenAt = x->kit.now};
+        (void)snprintf(o.checkpoint.path, sizeof o.checkpoint.path,
+                       "/s/%s/w-%s/sealed/e%lld/cut-1.json", x->kit.ns, o.key.uid,
+                       (long long)o.key.epoch);
+        (void)snprintf(o.checkpoint.digest, sizeof o.checkpoint.digest, "sha256:%064lld",
+                       (long long)o.key.epoch);
+    }
+    driver_observed(&x->site, &o);
+    assert_int_equal(last.code, 0);
+    return status(x)->phase == PHASE_QUEUED;
+}
+
+/* Targets fail it again and again, and it saves in between or takes months: it goes on. One that
+ * gets nowhere on a single day fails in the end, and its message says why. */
+static void test_a_lease_that_is_lost_often_is_no_failure(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, 0);
+    struct workload *w = object_edit_as(kit_get(&x.kit, "w"), workload, x.kit.a);
+    w->spec->checkpoint = arena_new(x.kit.a, struct checkpoint_spec);
+    w->spec->checkpoint->store = "/s";
+    assert_int_equal(kit_update(&x.kit, KIND_WORKLOAD, x.kit.ns, "w", w, 0, false).code, 0);
+    x.brain.root = x.kit.root;
+    for (int i = 0; i < 12; i++)
+        assert_true(goes_on(&x, true)); /* each time with something new */
+    for (int i = 0; i < 12; i++) {
+        x.kit.now += 8LL * 3600 * 1000;
+        assert_true(goes_on(&x, false)); /* three times a day */
+    }
+    x.kit.now += 48LL * 3600 * 1000;
+    for (int i = 0; i < 5; i++)
+        assert_true(goes_on(&x, false));
+    assert_false(goes_on(&x, false));
+    assert_int_equal(status(&x)->phase, PHASE_FAILED);
+    assert_non_null(strstr(status(&x)->message, "more than 5 times in a day"));
+    world_fini(&x);
+}
+
 /* There is no program that could save: it is stopped, which proves that it never started. */
 static void withdrawn(struct world *x)
 {
@@ -414,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_who_forgot_what_he_ran_cannot_tell),
         cmocka_unit_test(test_a_lost_lease_stops_also_what_ends_with_0),
         cmocka_unit_test(test_what_is_broken_off_while_it_saves_is_queued),
+        cmocka_unit_test(test_a_lease_that_is_lost_often_is_no_failure),
         cmocka_unit_test(test_it_is_withdrawn_when_suspended),
         cmocka_unit_test(test_it_does_not_wait_for_ever),
     };

@@ -5,7 +5,11 @@
 #include "controlplane/leader/recover/orphans.h"
 #include "controlplane/leader/recover/promises.h"
 #include "controlplane/leader/recover/sweep.h"
+#include "controlplane/leader/site/sites.h"
 #include "tests/support/store/store_kit.h"
+#include "tests/support/web/still_loop.h"
+
+#include <string.h>
 
 #define OWN "0123456789abcdef0123456789abcdef"
 
@@ -288,9 +292,83 @@ static void test_promises(void **state)
     kit_end(&k);
 }
 
+static const char *unread_now(struct site *t)
+{
+    static struct facts_cmd c;
+
+    c = (struct facts_cmd){.unread_told = false};
+    if (!site_unread_due(t))
+        return "nothing new";
+    site_unread_fill(t, &c);
+    assert_true(c.unread_told);
+    return c.unread;
+}
+
+/* A condition while there are any: until the run is told readably, or a list is whole again. */
+static void test_rows_that_cannot_be_read(void **state)
+{
+    const struct run_key k = {.uid = "x", .epoch = 1, .try_ = 1};
+    struct kit kit;
+    struct brain b = {.leads = true, .loop = still_loop_create(5)};
+    struct site t = {.brain = &b, .name = "fra"};
+
+    (void)state;
+    kit_begin(&kit);
+    name_cluster(&kit, OWN);
+    b.root = kit.root;
+    site_facts_init(&t);
+    assert_string_equal(unread_now(&t), "nothing new");
+    site_runs_begin(&t);
+    site_run_unread(&t, &k, "state: \"zombie\" is not known\n");
+    site_run_unread(&t, &k, "state: \"zombie\" is not known\n");
+    site_run_unread(&t, NULL, "it is no JSON object");
+    assert_string_equal(unread_now(&t),
+                        "what it tells of 2 runs cannot be read and are passed over: x.1.1: state: "
+                        "\"zombie\" is not known ");
+    site_runs_listed(&t);
+    assert_string_equal(unread_now(&t), "nothing new");
+    site_run_read(&t, &k);
+    assert_string_equal(unread_now(&t), "what it tells of 1 run cannot be read and is passed over: "
+                                        "it is no JSON object");
+    site_runs_begin(&t);
+    site_runs_listed(&t);
+    assert_string_equal(unread_now(&t), "");
+    for (unsigned i = 0; i < 3; i++) { /* the same one, told with each poll */
+        site_run_unread(&t, NULL, "7");
+        assert_non_null(strstr(i ? t.unread.told_text : unread_now(&t), " 1 run "));
+        assert_string_equal(unread_now(&t), "nothing new");
+    }
+    site_runs_begin(&t); /* in a list each is another one */
+    for (unsigned i = 0; i < 2 * UNREAD_RUNS_MAX; i++)
+        site_run_unread(&t, NULL, "7");
+    assert_non_null(strstr(unread_now(&t), " 128 runs "));
+    assert_int_equal(t.unread.n, 1);
+    site_runs_listed(&t);
+    site_run_unread(&t, NULL, "8");
+    assert_string_equal(unread_now(&t), "nothing new");
+    site_runs_begin(&t);
+    site_run_unread(&t, NULL, "7");
+    site_runs_listed(&t);
+    assert_non_null(strstr(unread_now(&t), " 1 run "));
+    site_runs_begin(&t);
+    for (struct run_key each = k; each.epoch <= 2 * UNREAD_RUNS_MAX; each.epoch++)
+        site_run_unread(&t, &each, "7");
+    site_runs_listed(&t);
+    assert_non_null(strstr(unread_now(&t), " 128 runs "));
+    for (struct run_key each = k; each.epoch <= 2 * UNREAD_RUNS_MAX; each.epoch++)
+        site_run_unread(&t, &each, "7");
+    assert_string_equal(unread_now(&t), "nothing new");
+    site_unread_drop(&t);
+    timer_stop(&t.facts_timer);
+    site_facts_drop(&t);
+    (void)still_loop_destroy(b.loop);
+    kit_end(&kit);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_whose_end_is_in_the_log),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_that_cannot_be_read),
+                                       cmocka_unit_test(test_whose_end_is_in_the_log),
                                        cmocka_unit_test(test_what_is_unknown),
                                        cmocka_unit_test(test_what_is_known),
         cmocka_unit_test(test_an_end_that_is_taken_back),

@@ -3,6 +3,7 @@
 #include "controlplane/leader/site/listing.h"
 #include "tests/support/unit.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* As the log would hear of a node of two GPUs. */
@@ -179,9 +180,64 @@ static void nodes_that_cannot_be_read(void **state)
     listing_fini(&l);
 }
 
+/* A device that is told twice would be given away twice. */
+static void one_number_is_one_gpu(void **state)
+{
+    struct gpu gpus[2] = {{.index = 63, .class_ = "h100", .model = "", .uuid = ""},
+                          {.index = 63, .class_ = "h100", .model = "", .uuid = ""}};
+    struct node_spec spec = {.target = "fra", .gpus = gpus, .n_gpus = 2};
+    struct meta meta = {.name = "fra.n0"};
+    struct node n = {.metadata = &meta, .spec = &spec};
+    struct listing l;
+    struct err err;
+    void *body;
+    AUTO_ARENA a = arena_create(0);
+
+    (void)state;
+    listing_init(&l);
+    assert_int_equal(listing_take(&l, INVENTORY_ALL(&n, 1), false, &err), 0);
+    const struct node_told *t = listing_due(&l);
+    assert_int_equal(tlv_decode(&schema_node, slice_make(t->bytes, t->n), a, &body, &err), 0);
+    const struct node *had = body;
+    assert_int_equal(had->status->health, HEALTH_NOT_READY);
+    assert_string_equal(had->status->reason, "it tells GPU 63 twice; none of it is used");
+    assert_int_equal(had->spec->n_gpus, 0);
+    listing_fini(&l);
+}
+
+/* What a target may not have more of is a condition, too, until a listing is within it. */
+static void a_listing_of_too_many(void **state)
+{
+    enum { MORE = LIMIT_TARGET_NODES + 1 };
+    static struct node v[MORE];
+    static struct meta metas[MORE];
+    static char names[MORE][16];
+    struct node_spec spec = {.target = "fra"};
+    struct listing l;
+    struct err err;
+    char now[512];
+
+    (void)state;
+    for (unsigned i = 0; i < MORE; i++) {
+        (void)snprintf(names[i], sizeof names[i], "fra.n%u", i);
+        metas[i].name = names[i];
+        v[i] = (struct node){.metadata = &metas[i], .spec = &spec};
+    }
+    listing_init(&l);
+    assert_int_equal(listing_take(&l, INVENTORY_ALL(v, MORE), false, &err), E_TOOLARGE);
+    assert_true(listing_refused(&l, now, sizeof now));
+    assert_non_null(strstr(now, "not all of its nodes can be taken: an inventory of more than"));
+    assert_int_equal(listing_take(&l, INVENTORY_ALL(v, MORE - 1), false, &err), 0);
+    assert_true(listing_refused(&l, now, sizeof now));
+    assert_string_equal(now, "");
+    listing_fini(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(nodes_that_cannot_be_read),
+                                       cmocka_unit_test(one_number_is_one_gpu),
+                                       cmocka_unit_test(a_listing_of_too_many),
                                        cmocka_unit_test(what_is_wrong_is_its_health),
                                        cmocka_unit_test(others_hold_what_is_there),
                                        cmocka_unit_test(counts_are_told_when_all_know_them)};

@@ -425,6 +425,15 @@ static struct result connect_to(struct kit *k, const char *server, const char *s
     return kit_update(k, KIND_TARGET, "", "fra", t, 0, false);
 }
 
+static struct result context_of(struct kit *k, const char *context)
+{
+    struct target *t = object_edit_as(root_get(k->root, KIND_TARGET, "", "fra"), target, k->a);
+
+    t->spec->kubernetes = arena_new(k->a, struct target_kubernetes);
+    t->spec->kubernetes->context = context;
+    return kit_update(k, KIND_TARGET, "", "fra", t, 0, false);
+}
+
 /* What runs on a Target would be looked for where it never was. */
 static void test_a_target_leads_nowhere_else_under_work(void **state)
 {
@@ -437,6 +446,9 @@ static void test_a_target_leads_nowhere_else_under_work(void **state)
     assert_string_equal(r.field, "spec.connection");
     assert_non_null(strstr(r.text, "drain"));
     assert_int_equal(connect_to(&k, "", "s").code, 0); /* credentials go their own way */
+    r = context_of(&k, "another");                     /* of a kubeconfig: another cluster */
+    assert_int_equal(r.code, E_CONFLICT);
+    assert_non_null(strstr(r.text, "context"));
     assert_int_equal(kit_run(&k, "w", 1, 0, STEP_REQUEUE).code, 0);
     assert_int_equal(connect_to(&k, "https://other", "s").code, 0);
     /* Deleted, it is there until nothing is held on it: none of that name can be made meanwhile. */

@@ -470,6 +470,94 @@ static void test_bounds(void **state)
     (void)tree_reap(SIZE_MAX);
 }
 
+static struct result use_told(struct kit *k, int64_t measured, int64_t idle, int64_t since)
+{
+    struct gpu_use u = {.measured = measured, .idle = idle, .idleSince = since, .percent = 10};
+    union command c = {.run = {.head = {.type = CMD_RUN}, .step = STEP_USE, .use = &u}};
+    const struct object *o = kit_get(k, "w");
+
+    (void)snprintf(c.run.ns, sizeof c.run.ns, "default");
+    (void)snprintf(c.run.name, sizeof c.run.name, "w");
+    str_copy(c.run.uid, sizeof c.run.uid, o->meta->uid);
+    c.run.epoch = object_as(o, workload)->status->epoch;
+    c.run.try_ = 1;
+    if (measured < 0)
+        c.run.use = NULL;
+    return kit_apply(k, &c);
+}
+
+static void use_is(struct kit *k, double hours, double measured, double idle)
+{
+    struct ledger_sum s = sum_of(k, LEDGER_BY_PROJECT, "default");
+
+    assert_near((double)s.amount / LEDGER_GPU_HOUR, hours);
+    assert_near((double)s.measured / LEDGER_GPU_HOUR, measured);
+    assert_near((double)s.idle / LEDGER_GPU_HOUR, idle);
+    assert_near(s.money_idle, idle * 2); /* what is held costs the same, whatever it does */
+    root_check(k->root);
+}
+
+/* Of what is held, what was measured, and did nothing: beside the causes, in no balance. */
+static void test_idle_of_what_is_held(void **state)
+{
+    struct kit k;
+
+    (void)state;
+    kit_begin(&k);
+    kit_level_set(&k, FEATURE_LEVEL);
+    kit_pool(&k, 1, 8);
+    k.retries = 5;
+    assert_int_equal(kit_workload(&k, "default", "w", 1, 4).code, 0);
+    assert_int_equal(kit_place(&k, "w", "fra.n0", 0, 1, 4).code, 0);
+    run_to(&k, "w", 1, true);
+    k.now += HOUR;
+    use_is(&k, 4, 0, 0); /* nobody measured it */
+    assert_int_equal(use_told(&k, 4000, 0, 0).code, 0);
+    k.now += HOUR;
+    use_is(&k, 8, 4, 0);
+    /* half of them, for a quarter of an hour: what they had been is told now */
+    assert_int_equal(use_told(&k, 4000, 2000, k.now - HOUR / 4).code, 0);
+    use_is(&k, 8, 4, 0.5);
+    k.now += HOUR;
+    use_is(&k, 12, 8, 2.5);
+    /* as many as it has, since ever: only what was measured of it counts */
+    assert_int_equal(use_told(&k, 400000, 400000, 5).code, 0);
+    assert_int_equal(kit_status(&k, "w")->gpuUse->idle, 4000);
+    use_is(&k, 12, 8, 4.5);
+    k.now += HOUR;
+    use_is(&k, 16, 12, 8.5);
+    kit_reload(&k);
+    use_is(&k, 16, 12, 8.5);
+    /* out of reach it is not measured, and what is lost may have been idle */
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_UNKNOWN).code, 0);
+    assert_null(kit_status(&k, "w")->gpuUse);
+    assert_int_equal(use_told(&k, 4000, 0, 0).code, E_STALE);
+    k.now += HOUR;
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_SEEN).code, 0);
+    k.now += HOUR;
+    use_is(&k, 24, 12, 8.5);
+    assert_int_equal(use_told(&k, 3000, 0, 0).code, 0);
+    k.now += HOUR;
+    assert_int_equal(use_told(&k, -1, 0, 0).code, 0);
+    assert_null(kit_status(&k, "w")->gpuUse);
+    k.now += HOUR;
+    assert_int_equal(use_told(&k, 1000, 1000, k.now).code, 0);
+    k.now += HOUR;
+    k.exit_code = 1;
+    assert_int_equal(kit_run(&k, "w", 1, 1, STEP_ENDED).code, 0);
+    use_is(&k, 36, 16, 9.5);
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "restarted"), 32);
+    assert_near((double)sum_of(&k, LEDGER_BY_CAUSE, "useful").measured, 0);
+    assert_near(gpu_hours(&k, LEDGER_BY_CAUSE, "heldIdle"), 0);
+    struct ledger_query q = {.by = {LEDGER_BY_CAUSE}, .n_by = 1, .to_day = INT64_MAX};
+    struct ledger_report r;
+    ledger_report_make(k.root, k.now, &q, k.a, &r);
+    assert_near((double)r.total.idle / LEDGER_GPU_HOUR, 9.5);
+    k.now += HOUR;
+    use_is(&k, 36, 16, 9.5);
+    kit_end(&k);
+}
+
 static void test_numbers(void **state)
 {
     char text[48];
@@ -490,7 +578,7 @@ int main(void)
         cmocka_unit_test(test_causes), cmocka_unit_test(test_devices),
         cmocka_unit_test(test_moves),  cmocka_unit_test(test_days_and_prices),
         cmocka_unit_test(test_cpus),   cmocka_unit_test(test_folding),
-        cmocka_unit_test(test_others),
+        cmocka_unit_test(test_others), cmocka_unit_test(test_idle_of_what_is_held),
         cmocka_unit_test(test_bounds), cmocka_unit_test(test_numbers),
     };
 

@@ -15,7 +15,7 @@ static void history(uint64_t seed, uint64_t events)
 {
     struct ledger_world *w = ledger_world_create(seed);
     struct ledger_difference d;
-    int others = 0;
+    int others = 0, measured = 0;
 
     for (int i = 0; i < ROUNDS; i++) {
         ledger_world_run(w, events / ROUNDS);
@@ -27,11 +27,13 @@ static void history(uint64_t seed, uint64_t events)
         assert_int_equal(ledger_model_spent_wrong(ledger_world_model(w)), 0);
         root_check(ledger_world_root(w));
         others += d.others;
+        measured += d.measured;
     }
     assert_true(others > 0 || seed % 2); /* others hold devices in the worlds of even seeds */
+    assert_true(measured > 0 || seed % 2); /* where all members know what that is */
     struct ledger_counts n = ledger_world_counts(w);
     assert_true(n.placed > events / 50 && n.ended > events / 200 && n.moved > events / 4000);
-    assert_true(n.snapshots > 0 && n.terms > 3 && d.lines > 100); /* it was no idle walk */
+    assert_true(n.snapshots > 0 && n.terms > 1 && d.lines > 100); /* it was no idle walk */
     ledger_world_destroy(w);
 }
 

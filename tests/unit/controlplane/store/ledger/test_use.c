@@ -50,7 +50,8 @@ static void naive_line(const struct ledger_line *l, void *arg)
     struct uses *u = arg;
     double now = (double)(u->now / HOUR) / 24;
 
-    if (!ledger_cause_sum(l->cause) && l->cause != LEDGER_MIGRATING && *l->queue)
+    if (!ledger_cause_sum(l->cause) && !ledger_cause_part(l->cause) &&
+        l->cause != LEDGER_MIGRATING && *l->queue)
         uses_add(l->queue,
                  (double)l->amount / LEDGER_GPU_HOUR * exp2(-(now - (double)l->day - 0.5) / 7), u);
 }

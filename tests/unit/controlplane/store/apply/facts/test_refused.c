@@ -1,6 +1,8 @@
-/* Nodes of a target that cannot be read: a condition of it, while there are any. */
+/* Nodes of a target, and runs, that cannot be read: a condition of it, while there are any. */
 #include "controlplane/store/store_internal.h"
 #include "tests/support/store/store_kit.h"
+
+static bool runs; /* it is told of these */
 
 static void tell(struct kit *k, bool known, const char *refused)
 {
@@ -10,8 +12,13 @@ static void tell(struct kit *k, bool known, const char *refused)
     str_copy(c.facts.target, sizeof c.facts.target, "fra");
     str_copy(c.facts.session, sizeof c.facts.session, "s1");
     c.facts.reach_told = c.facts.reachable = true;
-    c.facts.refused_told = known;
-    str_copy(c.facts.refused, sizeof c.facts.refused, refused);
+    if (runs) {
+        c.facts.unread_told = known;
+        str_copy(c.facts.unread, sizeof c.facts.unread, refused);
+    } else {
+        c.facts.refused_told = known;
+        str_copy(c.facts.refused, sizeof c.facts.refused, refused);
+    }
     assert_int_equal(kit_apply(k, &c).code, 0);
 }
 
@@ -22,24 +29,23 @@ static const struct condition *condition(struct kit *k, uint32_t *ret_n)
 
     *ret_n = s->n_conditions;
     for (uint32_t i = 0; i < s->n_conditions; i++)
-        if (strcmp(s->conditions[i].type, "NodesRefused") == 0)
+        if (strcmp(s->conditions[i].type, runs ? "RunsRefused" : "NodesRefused") == 0)
             return &s->conditions[i];
     return NULL;
 }
 
-static void test_a_condition_while_there_are_any(void **state)
+static void while_there_are_any(unsigned level)
 {
     const struct condition *c;
     struct kit k;
     uint32_t n, before;
 
-    (void)state;
     kit_begin(&k);
-    kit_level_set(&k, FEATURE_COUNTS - 1);
+    kit_level_set(&k, level - 1);
     kit_pool(&k, 0, 0);
     tell(&k, true, "1 node cannot be read");
     assert_null(condition(&k, &before)); /* not before all members know it */
-    kit_level_set(&k, FEATURE_COUNTS);
+    kit_level_set(&k, level);
     tell(&k, true, "1 node cannot be read");
     c = condition(&k, &n);
     assert_int_equal(c->status, COND_TRUE);
@@ -55,6 +61,15 @@ static void test_a_condition_while_there_are_any(void **state)
     assert_null(condition(&k, &n));
     assert_int_equal(n, before);
     kit_end(&k);
+}
+
+static void test_a_condition_while_there_are_any(void **state)
+{
+    (void)state;
+    runs = false;
+    while_there_are_any(FEATURE_COUNTS);
+    runs = true;
+    while_there_are_any(FEATURE_PODS);
 }
 
 int main(void)
