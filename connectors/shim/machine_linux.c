@@ -193,6 +193,7 @@ struct runner_os *runner_os_linux(void)
                                              .tree_process_count = tree_process_count,
                                              .tree_signal = tree_signal,
                                              .tree_ask = tree_ask,
+                                             .tree_commits = tree_commits,
                                              .exit_seen = will_exit_seen,
                                              .exit_reap = will_exit_reap,
                                              .will_begin = will_begin,

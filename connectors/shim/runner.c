@@ -200,8 +200,7 @@ static void runner_begin_end(struct runner *r, int signo, uint64_t kill_at_ms)
         if (kill_at_ms < r->kill_at_ms)
             r->kill_at_ms = kill_at_ms;
         runner_tell_deadline(r);
-        if (program_lives(r) && signo)
-            process_signal(r->program, signo);
+        runner_ask_to_end(r, signo);
         return;
     }
     if (r->state != RS_RUNNING)
@@ -212,8 +211,7 @@ static void runner_begin_end(struct runner *r, int signo, uint64_t kill_at_ms)
     r->kill_at_ms = kill_at_ms;
     runner_tell_deadline(r);
     r->report.step = RUN_STEP_ENDING;
-    if (program_lives(r) && signo)
-        process_signal(r->program, signo);
+    runner_ask_to_end(r, signo);
     runner_tell(r, NULL);
 }
 
@@ -465,6 +463,7 @@ static void runner_tick(void *arg)
     struct runner *r = arg;
     uint64_t now = loop_now_ms(r->loop);
     struct runner_tree t = runner_tree(r);
+    bool look;
     int left;
 
     runner_look(r);
@@ -479,6 +478,7 @@ static void runner_tick(void *arg)
         return;
     case RS_ENDING:
         left = program_lives(r) ? 1 : r->cfg.os->ops->tree_process_count(r->cfg.os, &t);
+        look = !runner_asked_to_end(r) || !program_lives(r);
         if (left == 0) {
             runner_seal(r);
         } else if (now >= r->kill_at_ms) {
@@ -486,7 +486,7 @@ static void runner_tick(void *arg)
             timer_start(&r->tick, 0);
         } else { /* its exit wakes us; the rest of the tree has to be looked for */
             uint64_t wait = r->kill_at_ms - now;
-            timer_start(&r->tick, !program_lives(r) && wait > TREE_POLL_MS ? TREE_POLL_MS : wait);
+            timer_start(&r->tick, look && wait > TREE_POLL_MS ? TREE_POLL_MS : wait);
         }
         return;
     case RS_KILLING:

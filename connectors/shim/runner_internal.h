@@ -43,6 +43,8 @@ struct runner {
     struct keeper *keeper; /* NULL: no checkpoints */
     bool go;               /* the other ranks are ready */
     int save_signo;        /* asks the program to save and go on; 0: nobody has */
+    int end_signo; /* asks it to end, and is held back until ask_by_ms at most; 0: none is */
+    uint64_t ask_by_ms;
 };
 
 /* ---- runner.c ---- */
@@ -54,6 +56,11 @@ struct runner_tree runner_tree(const struct runner *r); /* all its processes */
 /* Sends the report to every link, or to `only`. */
 void runner_tell(struct runner *r, struct stream *only);
 void runner_accept(struct listener *li, struct stream *s, void *arg);
+/* Signals the program and its whole group to end; signo 0: nobody. A commit that is being started would
+ * die of it ahead of ignoring it, and the program take that for a save that failed: then the signal is
+ * held back for moments. runner_asked_to_end looks again, and is true once nothing is held back. */
+void runner_ask_to_end(struct runner *r, int signo);
+bool runner_asked_to_end(struct runner *r);
 /* Tells at once what the keeper has sealed meanwhile, and how far a request to save is; signals for
  * one that is due. */
 void runner_take_kept(struct runner *r);

@@ -1,9 +1,11 @@
 /* The shim's socket: its links, their requests, and the reports to them. One agent at a time is
  * usual; a second is a new one that has not noticed its predecessor's end. This file only passes
- * on: requests, what the keeper has sealed, the signal to save. It must never decide anything. */
+ * on: requests, what the keeper has sealed, signals to save and to end. It must never decide
+ * anything. */
 #include "connectors/shim/runner_internal.h"
 
-#define LINKS_MAX 8 /* agents come one at a time; more is somebody else */
+#define LINKS_MAX 8          /* agents come one at a time; more is somebody else */
+#define COMMIT_START_MS 1000 /* a commit ignores signals sooner after its start */
 
 void runner_tell(struct runner *r, struct stream *only)
 {
@@ -14,6 +16,30 @@ void runner_tell(struct runner *r, struct stream *only)
     }
     if (!only && r->cfg.told)
         r->cfg.told(&r->report, r->cfg.arg);
+}
+
+/* ---- the program ---- */
+bool runner_asked_to_end(struct runner *r)
+{
+    struct runner_os *os = r->cfg.os;
+    struct runner_tree t = runner_tree(r);
+
+    if (r->program && !r->exited && r->end_signo) {
+        if (loop_now_ms(r->loop) < r->ask_by_ms && os->ops->tree_commits(os, &t, r->end_signo) > 0)
+            return false;
+        process_signal(r->program, r->end_signo);
+    }
+    r->end_signo = 0;
+    return true;
+}
+
+void runner_ask_to_end(struct runner *r, int signo)
+{
+    uint64_t by = loop_now_ms(r->loop) + COMMIT_START_MS;
+
+    r->end_signo = signo;
+    r->ask_by_ms = by < r->kill_at_ms ? by : r->kill_at_ms;
+    (void)runner_asked_to_end(r);
 }
 
 /* ---- what the keeper has ---- */

@@ -86,6 +86,8 @@ struct runner_os_ops {
     /* Sends signo to those of its processes that catch it, and to nobody whom it would end.
      * Returns how many, or negative. */
     int (*tree_ask)(struct runner_os *os, const struct runner_tree *t, int signo);
+    /* Counts its processes that are a `hanse checkpoint commit` which does not ignore signo yet. */
+    int (*tree_commits)(struct runner_os *os, const struct runner_tree *t, int signo);
     /* True when a child that was spawned `kept` has exited; its status stays with the kernel. */
     bool (*exit_seen)(struct runner_os *os, int64_t pid, int *ret_code, int *ret_signal);
     void (*exit_reap)(struct runner_os *os, int64_t pid);

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PROCESSES_MAX 262144
@@ -27,12 +28,15 @@
 #define CHASES 2000    /* looks at a subreaper's children, which is where a chain of forks shows */
 #define CHASE_QUIET 50 /* of them, one after the other, that find none */
 #define KERNEL_THREAD 0x00200000 /* PF_KTHREAD among the flags of /proc/PID/stat */
+#define FORKED 0x00000040        /* PF_FORKNOEXEC */
+#define YOUNG_MS 100             /* from a fork to its exec, at most, on a busy machine */
 
 struct proc {
     int64_t pid, parent, session, group;
     uint64_t start;
     char state;
     bool kernel; /* a thread of the kernel: never ours, and it has no environment */
+    bool forked; /* and has not become another program since */
     bool member;
 };
 struct procs {
@@ -77,8 +81,10 @@ static bool proc_read(int64_t pid, struct proc *ret)
             ret->group = strtoll(p, NULL, 10);
         if (i == 1)
             ret->session = strtoll(p, NULL, 10);
-        if (i == 4)
+        if (i == 4) {
             ret->kernel = strtoull(p, NULL, 10) & KERNEL_THREAD;
+            ret->forked = strtoull(p, NULL, 10) & FORKED;
+        }
         if (i == 15)
             threads = strtol(p, NULL, 10);
         p += strcspn(p, " ");
@@ -387,16 +393,51 @@ int tree_signal(struct runner_os *os, const struct runner_tree *t, int signo)
     return n;
 }
 
-/* Its bit is set in the mask of caught signals in /proc/PID/status. One that is only held back says
- * nothing: who is just being started has all of them blocked. */
-static bool catches(int64_t pid, int signo)
+/* True when the signal's bit is set in that mask of /proc/PID/status: "SigCgt" has those that the
+ * process catches, "SigIgn" those that it ignores. One that is only held back says nothing: who is
+ * just being started has all of them blocked. */
+static bool in_mask(int64_t pid, const char *mask, int signo)
 {
-    static const char mask[] = "\nSigCgt:";
-    char path[64], s[8192];
+    char path[64], line[16], s[8192];
 
     (void)snprintf(path, sizeof path, "/proc/%lld/status", (long long)pid);
-    const char *p = read_text(path, s, sizeof s) > 0 ? strstr(s, mask) : NULL;
-    return p && strtoull(p + strlen(mask), NULL, 16) >> (signo - 1) & 1;
+    int n = snprintf(line, sizeof line, "\n%s:", mask);
+    const char *p = read_text(path, s, sizeof s) > 0 ? strstr(s, line) : NULL;
+    return p && strtoull(p + n, NULL, 16) >> (signo - 1) & 1;
+}
+
+/* PROGRAM checkpoint commit … */
+static bool is_commit(int64_t pid)
+{
+    static const char words[] = "checkpoint\0commit"; /* with the NUL behind it */
+    char path[64], s[4096] = "";
+
+    (void)snprintf(path, sizeof path, "/proc/%lld/cmdline", (long long)pid);
+    int n = read_text(path, s, sizeof s);
+    size_t at = n > 0 ? strlen(s) + 1 : sizeof s;
+
+    return at + sizeof words <= sizeof s && memcmp(s + at, words, sizeof words) == 0;
+}
+
+int tree_commits(struct runner_os *os, const struct runner_tree *t, int signo)
+{
+    struct procs ps = {0};
+    int n = members(t, &ps), starting = 0;
+    struct timespec now = {0};
+    uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
+
+    (void)os;
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    uint64_t ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    for (size_t i = 0; i < ps.n; i++) {
+        const struct proc *p = &ps.v[i];
+        /* Who has just been forked may be about to become one. */
+        starting +=
+            p->member && (p->forked ? p->start * 1000 / hz + YOUNG_MS > ms
+                                    : is_commit(p->pid) && !in_mask(p->pid, "SigIgn", signo));
+    }
+    mem_free(ps.v);
+    return n < 0 ? n : starting;
 }
 
 int tree_ask(struct runner_os *os, const struct runner_tree *t, int signo)
@@ -409,7 +450,7 @@ int tree_ask(struct runner_os *os, const struct runner_tree *t, int signo)
         const struct proc *p = &ps.v[i];
         /* The keeper of a namespace catches it to hand it on, to who catches it or not. */
         bool keeper = t->held == RUN_NAMESPACE && p->pid == t->watched;
-        if (p->member && !keeper && catches(p->pid, signo))
+        if (p->member && !keeper && in_mask(p->pid, "SigCgt", signo))
             asked += signal_one(p, signo);
     }
     mem_free(ps.v);

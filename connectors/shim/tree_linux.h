@@ -9,6 +9,7 @@ int tree_adopt_orphans(struct runner_os *os, struct err *err) MUST_CHECK;
 int tree_process_count(struct runner_os *os, const struct runner_tree *t);
 int tree_signal(struct runner_os *os, const struct runner_tree *t, int signo);
 int tree_ask(struct runner_os *os, const struct runner_tree *t, int signo);
+int tree_commits(struct runner_os *os, const struct runner_tree *t, int signo);
 #define PORT_SOCKETS_MAX 64
 struct port_sockets { /* that listen on one port */
     uint64_t inodes[PORT_SOCKETS_MAX];

@@ -68,7 +68,8 @@ def save():
         all_say((step, 0, 0))  # each has written its own
     if not shared or rank == 0:
         names = ["state%d" % r for r in range(world)] if shared else ["state%d" % rank]
-        subprocess.run([hanse, "checkpoint", "commit", "--step", str(step)] + names, check=True, stdout=subprocess.DEVNULL)
+        # A stop signals the whole group, and may come while this is only being started.
+        subprocess.run([hanse, "checkpoint", "commit", "--step", str(step)] + names, check=True, stdout=subprocess.DEVNULL, start_new_session=True)
     if shared:
         all_say((step, 0, 0))  # nobody overwrites what is not committed
     say("saved", step)
@@ -172,7 +173,7 @@ class Yard(Moves):
 
 def saves_and_stops(p, name="pair", layout="ranks"):
     """It saves when asked, and by itself; a stop reaches both ranks, ends with 75, and nothing is lost of what they saved then."""
-    p.gang(name, layout)
+    p.gang(name, layout, targets={"names": ["yard"]})  # nothing is placed there before its runs are listed, a moment after it is connected
     p.met(name, 1)
     p.check(f"{name} is on both agents", p.on(name) == {"yard.a.n", "yard.b.n"}, p.on(name))
     p.saved(name, 1, 60)

@@ -49,9 +49,9 @@ static void it_is_started_in_time_or_never(void **state)
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         for (int keeps = 0; keeps < 2; keeps++) { /* with checkpoints it prepares first */
             (void)unlink(run_file("started"));
-            int status = RUN("--start-from", wall_plus(v[i].from), "--start-by",
-                             wall_plus(v[i].by), "--checkpoint-dir", keeps ? run_file("ck") : "",
-                             "--", "touch", run_file("started"));
+            int status = RUN("--start-from", wall_plus(v[i].from), "--start-by", wall_plus(v[i].by),
+                             "--checkpoint-dir", keeps ? run_file("ck") : "", "--", "touch",
+                             run_file("started"));
             if (status != v[i].status || (access(run_file("started"), F_OK) == 0) != (status == 0))
                 fail_msg("%s: status %d", v[i].name, status);
         }
@@ -139,6 +139,40 @@ static void a_stop_reaches_the_whole_group(void **state)
     }
 }
 
+/* A commit ignores the stop as soon as it can. The stop that comes ahead of that waits for it, and no
+ * longer: a program that only bears the name is asked after a second. */
+static void a_commit_that_starts_is_not_ended_by_the_stop(void **state)
+{
+    static const char *const held[] = {"searched", "pidNamespace"};
+    static const struct {
+        const char *commit;
+        int status;
+    } tries[] = {{"echo $$ >starting; sleep 0.3; trap '' TERM; sleep 0.3", 75},
+                 {"echo $$ >starting; while :; do sleep 0.05; done", 9}};
+    char dir[256];
+
+    (void)state;
+    str_copy(dir, sizeof dir, run_file(""));
+    for (size_t i = 0; i < 2 * sizeof held / sizeof *held; i++) {
+        if (RUN("--processes", held[i / 2], "--", "true") != 0)
+            continue; /* this machine permits no namespace */
+        (void)unlink(run_file("starting"));
+        FILE *f = fopen(run_file("checkpoint"), "w");
+        assert_non_null(f);
+        (void)fprintf(f, "%s\n", tries[i % 2].commit);
+        assert_int_equal(fclose(f), 0);
+        pid_t pid = run_start(
+            NULL, (const char *[]){"hanse", "run", "--processes", held[i / 2], "--grace", "9000",
+                                   "--", "sh", "-c",
+                                   "trap a=1 TERM; cd $0; sh checkpoint commit || exit 9; "
+                                   "while [ -z \"$a\" ]; do sleep 0.02; done; exit 75",
+                                   dir, NULL});
+        (void)run_pid("starting");
+        assert_int_equal(kill(pid, SIGTERM), 0);
+        assert_int_equal(run_finish(pid), tries[i % 2].status);
+    }
+}
+
 /* $0: its folder; $1: how it ends; $2: saves when it is asked to */
 #define LAUNCHER                                                                                   \
     "save() { echo $1 >$C/s$1; printf "                                                            \
@@ -223,6 +257,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(save_signals_reach_the_program),
         cmocka_unit_test(a_save_signal_ends_nothing),
         cmocka_unit_test(a_stop_reaches_the_whole_group),
+        cmocka_unit_test(a_commit_that_starts_is_not_ended_by_the_stop),
         cmocka_unit_test(a_launcher_that_saved_when_asked_is_no_error),
         cmocka_unit_test(what_it_leaves_behind_ends_with_it),
         cmocka_unit_test(lease_ends_everything_by_itself),
