@@ -147,6 +147,24 @@ static void call_refused(struct callout_call *k, const struct web_answer *a)
     callout_call_end(k, code && !a->doubt ? OUT_REJECTED : OUT_UNKNOWN, NULL, &err);
 }
 
+/* What was asked on our own before a run's end was seen may be answered after it, with what was true
+ * then: an end is final. */
+static void looks_end(struct callout *c, const struct run_key *key)
+{
+    list_for_each_safe (it, tmp, &c->calls) {
+        struct callout_call *k = container_of(it, struct callout_call, link);
+        if (k->op != CALLOUT_LOOK || !k->rq || !run_key_same(&k->key, key))
+            continue;
+        web_cancel(k->rq);
+        callout_call_end(k, OUT_UNKNOWN, NULL, NULL);
+    }
+}
+
+static bool over(const struct observation *o)
+{
+    return o->state == RUN_ENDED || o->state == RUN_ABSENT;
+}
+
 static void call_seen(struct callout_call *k, const struct web_answer *a)
 {
     struct observation *o = NULL;
@@ -171,13 +189,14 @@ static void call_seen(struct callout_call *k, const struct web_answer *a)
         callout_workers(k->c, o, workers);
     if (rc < 0) {
         callout_call_end(k, OUT_UNKNOWN, NULL, &err);
-    } else if (k->op == CALLOUT_STOP && o->state != RUN_ENDED && o->state != RUN_ABSENT &&
-               !o->unlisted) {
+    } else if (k->op == CALLOUT_STOP && !over(o) && !o->unlisted) {
         timer_start(&k->deadline, k->call->deadline_ms > now ? k->call->deadline_ms - now : 0);
     } else {
         struct callout *c = k->c;
         struct observation seen = *o;
         bool unasked = k->op == CALLOUT_LOOK && o->state != RUN_UNKNOWN;
+        if (over(o))
+            looks_end(c, &seen.key);
         callout_call_end(k, OUT_DONE, o, NULL);
         if (unasked)
             c->base.env.events->observed(c->base.env.arg, &seen);
@@ -220,8 +239,9 @@ static void answered(void *arg, enum outcome out, const struct web_answer *a, co
 
 void callout_observed(struct callout *c, struct observation *o)
 {
-    if (o->state != RUN_ENDED && o->state != RUN_ABSENT)
+    if (!over(o))
         return;
+    looks_end(c, &o->key);
     list_for_each_safe (it, tmp, &c->calls) {
         struct callout_call *k = container_of(it, struct callout_call, link);
         if (k->op != CALLOUT_STOP || !run_key_same(&k->key, &o->key) || k->why.code)

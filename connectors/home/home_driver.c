@@ -239,7 +239,8 @@ void home_runs_fill(struct home_runs *h, struct observation *o)
         o->state = RUN_STARTING; /* until a hub has taken them, runners start nothing */
     if (!r)
         return;
-    r->seen = *o;
+    if (!r->has_seen || r->seen.state != RUN_ENDED || o->state == RUN_ENDED)
+        r->seen = *o; /* an answer to an older question does not undo an end */
     r->has_seen = true;
     fill(r, o);
 }

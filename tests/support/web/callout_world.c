@@ -207,8 +207,8 @@ static void nodes(const char *url, struct buf *b, struct script_reply *ret)
         const struct callout_world_node *v = &W.nodes[i];
         if (!v->cpu || v->changed <= since || v->changed > to)
             continue;
-        buf_printf(b, "%s{\"name\":\"%s\",\"cpu\":\"%u\"%s%s%s%s%s%s%s%s}", comma, v->name,
-                   v->cpu, v->devices ? "," : "", v->devices ? v->devices : "",
+        buf_printf(b, "%s{\"name\":\"%s\",\"cpu\":\"%u\"%s%s%s%s%s%s%s%s}", comma, v->name, v->cpu,
+                   v->devices ? "," : "", v->devices ? v->devices : "",
                    v->notice ? ",\"notice\":" : "", v->notice ? v->notice : "",
                    v->others ? ",\"others\":" : "", v->others ? v->others : "",
                    v->faults ? ",\"faults\":" : "", v->faults ? v->faults : "");
@@ -384,9 +384,8 @@ static void serve(void *arg, const struct script_try *t, struct script_reply *re
         buf_printf(&b, "{\"version\":1,\"instance\":\"i%u\",\"next\":%llu%s%s%s%s%s%s}", W.instance,
                    (unsigned long long)W.changes, W.repeats ? ",\"repeats\":true" : "",
                    W.principals ? ",\"principals\":true" : "",
-                   W.starts_by ? ",\"startBy\":true" : "",
-                   W.reports ? ",\"reports\":true" : "", W.runner ? ",\"runner\":true" : "",
-                   W.stages ? ",\"stages\":true" : "");
+                   W.starts_by ? ",\"startBy\":true" : "", W.reports ? ",\"reports\":true" : "",
+                   W.runner ? ",\"runner\":true" : "", W.stages ? ",\"stages\":true" : "");
     else if (!strncmp(path, "/v1/changes", 11))
         changes(path, &b, ret);
     else if (!strncmp(path, "/v1/nodes", 9))
@@ -404,6 +403,8 @@ static void serve(void *arg, const struct script_try *t, struct script_reply *re
     (void)snprintf(ret->room, sizeof ret->room - 256, "%s", b.n ? b.p : "{}");
     buf_fini(&b);
     ret->body = ret->room;
+    if (run && strstr(path, "/find"))
+        ret->after_ms = W.find_ms;
     if (run && W.fault == FAULT_BUSY)
         ret->headers[ret->n_headers++] = (struct web_header){"Retry-After", "7"};
     if (run)

@@ -35,8 +35,8 @@ struct callout_world_run {
     int exit_code, term_signal;
     bool stopped;
     unsigned starts;
-    uint64_t changed; /* number of its last change */
-    const char *node; /* where it was put, not as ordered; on device 3 */
+    uint64_t changed;    /* number of its last change */
+    const char *node;    /* where it was put, not as ordered; on device 3 */
     const char *reports; /* what its runners have left behind, as JSON, or NULL */
     const char *workers; /* of its end, after that of rank 0, as JSON, or NULL */
     bool searched;       /* its end is proved by a search */
@@ -54,18 +54,19 @@ struct callout_world {
     struct loop *loop;
     const char *key; /* that it knows */
     bool silent;
-    bool repeats;             /* it says that orders may be sent again */
-    bool principals;          /* it says that it starts runs in the names of principals */
-    bool starts_by;           /* it says that it keeps to startBy */
-    bool reports;             /* it says that it hands on what runners leave behind */
-    bool runner, stages;      /* and that it starts runners; that it stages checkpoints */
-    const char *staged;       /* what it answers to that, beside the key, as JSON */
-    int staged_status;        /* 0: 200 */
-    char skey[64];            /* of the last one, and how many were asked */
+    bool repeats;        /* it says that orders may be sent again */
+    bool principals;     /* it says that it starts runs in the names of principals */
+    bool starts_by;      /* it says that it keeps to startBy */
+    bool reports;        /* it says that it hands on what runners leave behind */
+    bool runner, stages; /* and that it starts runners; that it stages checkpoints */
+    const char *staged;  /* what it answers to that, beside the key, as JSON */
+    int staged_status;   /* 0: 200 */
+    char skey[64];       /* of the last one, and how many were asked */
     unsigned n_staged;
     char order[4096];         /* the last one that came */
     bool queues;              /* what is submitted is pending first */
     enum callout_fault fault; /* of the next answer about a run */
+    unsigned find_ms;         /* that an answer of what became of a run takes, once it is written */
     struct callout_world_run runs[CALLOUT_WORLD_RUNS];
     size_t n_runs;
     const char *row; /* a further one of the runs, as JSON, or NULL */

@@ -14,6 +14,7 @@ static struct world {
     struct object *target;
     struct connector *c;
     unsigned reached, lost;
+    enum run_state state; /* the last that was seen */
     char seen[256], unread[256], judged[256], lacks[256], message[1024], why[1024];
 } W;
 
@@ -35,6 +36,7 @@ static void on_observed(void *arg, const struct observation *o)
 {
     (void)arg;
     add(W.seen, sizeof W.seen, o->key.uid);
+    W.state = o->state;
     str_copy(W.message, sizeof W.message, o->message);
 }
 static void on_nodes(void *arg, const struct inventory_page *p)
@@ -74,10 +76,8 @@ static void run_add(const char *uid)
 
 static int begin(void **state)
 {
-    static const struct connector_events events = {.reach = on_reach,
-                                                   .observed = on_observed,
-                                                   .nodes = on_nodes,
-                                                   .run_unread = on_unread};
+    static const struct connector_events events = {
+        .reach = on_reach, .observed = on_observed, .nodes = on_nodes, .run_unread = on_unread};
     struct connector_env env = {.events = &events,
                                 .secret_get = secret_get,
                                 .secret_put = secret_put,
@@ -154,7 +154,11 @@ static const char *const bad[] = {
     ROW "7}",
 };
 static const char *const nameless[] = {
-    "7", "null", "{}", "{\"key\":7}", "{\"key\":\"x\",\"state\":\"running\"}",
+    "7",
+    "null",
+    "{}",
+    "{\"key\":7}",
+    "{\"key\":\"x\",\"state\":\"running\"}",
     "{\"state\":\"running\"}",
 };
 
@@ -212,6 +216,26 @@ static void test_a_row_of_the_changes(void **state)
     assert_int_equal(W.lost, 0);
 }
 
+/* It is asked about one that still runs; the end comes with the changes ahead of that answer, which is
+ * of before and is not told. */
+static void test_an_answer_of_before_the_end(void **state)
+{
+    (void)state;
+    run_add("x");
+    callout_world.find_ms = 4000; /* an attempt ends after 5 s */
+    callout_world_row(bad[0]);
+    still_loop_run(W.loop, 6000);
+    assert_string_equal(W.unread, "x");
+    assert_string_equal(W.seen, "");
+    callout_world.row = NULL;
+    callout_world_end_run(&callout_world.runs[2], 0);
+    still_loop_run(W.loop, 6000);
+    assert_string_equal(W.seen, "x");
+    assert_int_equal(W.state, RUN_ENDED);
+    still_loop_run(W.loop, 30000);
+    assert_string_equal(W.seen, "x");
+}
+
 /* One text of a row with half of a surrogate pair, which a program may have printed. */
 static void test_half_of_a_pair(void **state)
 {
@@ -247,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_row_of_a_list, begin, end),
         cmocka_unit_test_setup_teardown(test_a_row_of_the_changes, begin, end),
+        cmocka_unit_test_setup_teardown(test_an_answer_of_before_the_end, begin, end),
         cmocka_unit_test_setup_teardown(test_half_of_a_pair, begin, end),
         cmocka_unit_test_setup_teardown(test_what_it_was_sent, begin, end),
     };
