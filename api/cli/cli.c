@@ -180,7 +180,8 @@ int cli_connect(struct cli *c, struct err *err)
                                .tls = tls,
                                .token = in->token,
                                .headers = headers,
-                               .timeout_ms = (uint64_t)timeout};
+                               .timeout_ms = (uint64_t)timeout,
+                               .answer_ms = (uint64_t)c->patience_ms};
     rv = client_create(&spec, &c->client, err);
     if (tls)
         (void)tls_config_unref(tls);

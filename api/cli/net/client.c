@@ -11,7 +11,7 @@
 
 #define TIMEOUT_MS 30000
 #define CONNECT_MS 4000
-#define ANSWER_MS 10000 /* of one try, when there are further servers */
+#define ANSWER_MS 10000
 #define BACKOFF_FIRST_MS 40
 #define BACKOFF_MAX_MS 1000
 #define BODY_MAX_BYTES ((size_t)256 << 20)
@@ -27,7 +27,7 @@ struct client {
     unsigned n;
     unsigned good; /* answered last: lanes begin here */
     char *token, *headers;
-    uint64_t timeout_ms;
+    uint64_t timeout_ms, answer_ms;
 };
 
 enum lane_state { LANE_IDLE, LANE_CONNECTING, LANE_WAITING, LANE_BACKOFF };
@@ -86,6 +86,7 @@ int client_create(const struct client_spec *spec, struct client **ret, struct er
 
     c->loop = spec->loop;
     c->timeout_ms = spec->timeout_ms ? spec->timeout_ms : TIMEOUT_MS;
+    c->answer_ms = spec->answer_ms ? spec->answer_ms : ANSWER_MS;
     for (unsigned i = 0; i < spec->n_servers && c->n < CLIENT_SERVERS_MAX; i++) {
         int rv = server_set(&c->server[c->n++], spec->servers[i], err);
         if (rv) {
@@ -253,10 +254,11 @@ static void send_request(struct client_lane *l)
     l->sent = true;
     http_answer_next(&l->in);
     uint64_t now = loop_now_ms(l->c->loop), left = l->deadline_ms > now ? l->deadline_ms - now : 0;
+    bool others = l->c->n > 1 && !rq->here;
     if (rq->patient)
         timer_stop(&l->timer);
     else
-        timer_start(&l->timer, l->c->n > 1 && !rq->here && left > ANSWER_MS ? ANSWER_MS : left);
+        timer_start(&l->timer, others && left > l->c->answer_ms ? l->c->answer_ms : left);
     stream_write(l->stream, b.p, b.n);
 }
 

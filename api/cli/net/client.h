@@ -22,6 +22,7 @@ struct client_spec {
     const char *token;      /* or NULL */
     const char *headers;    /* of every request, each line with its CRLF; or NULL */
     uint64_t timeout_ms;    /* of a request with all its repetitions; 0 = 30 s */
+    uint64_t answer_ms;     /* after so long without an answer the next server is asked; 0 = 10 s */
 };
 int client_create(const struct client_spec *spec, struct client **ret, struct err *err) MUST_CHECK;
 struct client *client_destroy(struct client *c); /* lanes first */

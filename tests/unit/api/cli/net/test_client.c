@@ -337,6 +337,36 @@ static void silence_ends_at_the_timeout(void **state)
     listener_close(sc.listener);
 }
 
+/* A question whose answer takes long is not asked of one server after the other. */
+static void a_slow_answer_is_waited_for(void **state)
+{
+    static const struct step silent[] = {{SILENCE, NULL}}, good[] = {{REPLY, OK_TEXT}};
+    static struct script sc[4];
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        const char *servers[] = {script_listen(&sc[2 * i], i ? "slow" : "quick", silent, 1),
+                                 script_listen(&sc[2 * i + 1], i ? "b2" : "b1", good, 1)};
+        struct client_spec spec = {.loop = loop,
+                                   .servers = servers,
+                                   .n_servers = 2,
+                                   .timeout_ms = i ? 300 : 60000,
+                                   .answer_ms = i ? 60000 : 50};
+        struct client *c = NULL;
+        struct err e;
+        assert_int_equal(client_create(&spec, &c, &e), 0);
+        struct client_lane *l = client_lane_create(c);
+        client_lane_pin(l, 0);
+        assert_int_equal(ask(l, "GET", NULL).status, i ? 0 : 200);
+        assert_int_equal(sc[2 * i].at, 1);
+        assert_int_equal(sc[2 * i + 1].at, i ? 0 : 1);
+        (void)client_lane_destroy(l);
+        (void)client_destroy(c);
+        listener_close(sc[2 * i].listener);
+        listener_close(sc[2 * i + 1].listener);
+    }
+}
+
 static void a_redirect_is_followed_once(void **state)
 {
     static char there[512];
@@ -489,6 +519,7 @@ int main(void)
             half_an_answer_is_unknown_for_a_write_and_unavailable_for_a_read, begin, end),
         cmocka_unit_test_setup_teardown(nobody_there_is_no_unknown, begin, end),
         cmocka_unit_test_setup_teardown(silence_ends_at_the_timeout, begin, end),
+        cmocka_unit_test_setup_teardown(a_slow_answer_is_waited_for, begin, end),
         cmocka_unit_test_setup_teardown(a_redirect_is_followed_once, begin, end),
         cmocka_unit_test_setup_teardown(exec_is_never_sent_twice, begin, end),
         cmocka_unit_test_setup_teardown(who_is_lost_while_he_tells_is_said_so, begin, end),
