@@ -34,6 +34,35 @@ spec:
         resources:
           limits: {cpu: 8, memory: 32Gi, nvidia.com/gpu: 4}
 """
+RUNTIME = """apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: torch-distributed}
+spec:
+  mlPolicy: {numNodes: 1, torch: {numProcPerNode: auto}}
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          metadata:
+            labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}
+          spec:
+            template:
+              spec:
+                containers:
+                - {name: node, image: "registry.example/torch:2"}
+"""
+TRAIN = """apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: tune}
+spec:
+  runtimeRef: {name: torch-distributed}
+  trainer:
+    numNodes: 2
+    command: [torchrun, tune.py]
+    resourcesPerNode:
+      limits: {cpu: 8, nvidia.com/gpu: 4}
+"""
 HOSTILE = """apiVersion: batch/v1
 kind: Job
 metadata:
@@ -77,6 +106,17 @@ class Manifests(KubeFederation):
         words = ("queue: vision", "workers: 2", "count: 4", "cpu: \"8\"", "memory: \"32Gi\"", "retries: 3", "team: vision", "kind: Job")
         self.check("its Workload says what its pods do", done.returncode == 0 and all(w in done.stdout for w in words), done.stdout)
 
+    def a_train_job(self):
+        done, path = self.submit(TRAIN)
+        self.check("a TrainJob without its runtime says which one, and how to get it", done.returncode != 0 and f"{path}:5: spec.runtimeRef: " in done.stderr and
+                   "kubectl get clustertrainingruntime torch-distributed -o yaml" in done.stderr, done.stderr)
+        done, path = self.submit(RUNTIME + "---\n" + TRAIN, "--dry-run")
+        words = ("kind: JobSet", "workers: 2", "count: 4", "torchrun", "registry.example/torch:2", "PET_MASTER_ADDR", "name: tune")
+        self.check("with it, it is the JobSet that the two make", done.returncode == 0 and all(w in done.stdout for w in words), done.stdout + done.stderr)
+        self.check("which is said by its line", f"Warning: {path}:19: it is run as the JobSet that it makes" in done.stderr, done.stderr)
+        done, path = self.submit(RUNTIME + "---\n" + TRAIN + "---\n" + JOB)
+        self.check("nothing else is submitted with the two", done.returncode != 0 and "holds 3 documents" in done.stderr, done.stderr)
+
     def what_is_refused(self):
         done, path = self.submit(HOSTILE)
         lines = [f"error: {path}:6: spec.completions: 10 completions of which 1 run at a time", f"error: {path}:9: spec.template.spec.hostNetwork: ",
@@ -110,4 +150,4 @@ class Manifests(KubeFederation):
 
 
 if __name__ == "__main__":
-    sys.exit(run(Manifests, "manifests", [Manifests.its_workload, Manifests.what_is_refused, Manifests.nobody_runs_it]))
+    sys.exit(run(Manifests, "manifests", [Manifests.its_workload, Manifests.a_train_job, Manifests.what_is_refused, Manifests.nobody_runs_it]))

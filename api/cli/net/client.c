@@ -302,9 +302,7 @@ static void lane_give_up(struct client_lane *l)
     } else if (l->maybe_done && !reads) {
         (void)err_set(&e, E_UNKNOWN,
                       "the outcome is unknown: the request was sent and no answer came (%s); read "
-                      "back before you "
-                      "repeat it",
-                      l->last.text);
+                      "back before you repeat it", l->last.text);
     } else if (e.code == E_CONNECT || e.code == E_TIMEOUT || !e.code) {
         int code = l->maybe_done ? E_UNAVAIL : E_CONNECT;
         (void)err_set(

@@ -260,6 +260,47 @@ static int from_manifest(struct cli *c, const struct document *doc, cJSON **ret,
                      doc->yaml ? yaml_line_of(doc->yaml, e.field) : doc->line, e.field, e.text);
 }
 
+/* A TrainJob and its runtime, in whatever order: the JobSet that they make is carried. */
+static int from_train(struct cli *c, const struct documents *d, const struct document *job,
+                      cJSON **ret, struct err *err)
+{
+    struct notes n = {.c = c, .doc = job};
+    const cJSON *runtime = NULL;
+    struct document made = *job;
+    struct err e = {0};
+
+    for (unsigned i = 0; i < d->n; i++)
+        if (manifest_is_runtime(job->json, d->v[i].json))
+            runtime = d->v[i].json;
+    if (d->n > (runtime ? 2u : 1u))
+        return err_set(err, E_INVALID,
+                       "%s holds %u documents; a TrainJob is submitted with the runtime that it "
+                       "names, and nothing else",
+                       job->file, d->n);
+    int rv = manifest_train(job->json, runtime, note_print, &n, &made.json, &e);
+    if (rv && n.refused)
+        return err_set(err, e.code, "%s: %u of what it says cannot be kept (above), so nothing was "
+                                    "submitted",
+                       job->file, n.refused);
+    if (rv)
+        return err_field(err, e.code, e.field, "%s:%d: %s: %s", job->file,
+                         job->yaml ? yaml_line_of(job->yaml, e.field) : job->line, e.field, e.text);
+    made.yaml = NULL; /* its fields are not those of the file */
+    (void)fprintf(c->err, "Warning: %s:%d: it is run as the JobSet that it makes with its runtime\n",
+                  job->file, job->line);
+    rv = from_manifest(c, &made, ret, err);
+    cJSON_Delete(made.json);
+    return rv;
+}
+
+static const struct document *train_in(const struct documents *d)
+{
+    for (unsigned i = 0; i < d->n; i++)
+        if (manifest_is_train(d->v[i].json))
+            return &d->v[i];
+    return NULL;
+}
+
 static int from_file(struct cli *c, const char *path, cJSON **ret, struct err *err)
 {
     AUTO_BUF b = {0};
@@ -275,13 +316,16 @@ static int from_file(struct cli *c, const char *path, cJSON **ret, struct err *e
             return from_script(c, path, b.p, b.n, ret, err);
     }
     rv = documents_load(c, path, &d, err);
-    if (!rv && d.n != 1)
+    const struct document *train = rv ? NULL : train_in(&d);
+    if (train)
+        rv = from_train(c, &d, train, ret, err);
+    else if (!rv && d.n != 1)
         rv = err_set(err, E_INVALID,
                      "%s holds %u documents; submit takes one (apply -f takes many)", path, d.n);
-    if (!rv && kind_by_api(json_text_of(d.v[0].json, "apiVersion"),
+    if (!rv && !train && kind_by_api(json_text_of(d.v[0].json, "apiVersion"),
                            json_text_of(d.v[0].json, "kind")) != kind_by_id(KIND_WORKLOAD))
         rv = from_manifest(c, &d.v[0], ret, err);
-    else if (!rv)
+    else if (!rv && !train)
         *ret = cJSON_Duplicate(d.v[0].json, true);
     documents_free(&d);
     return rv;

@@ -316,7 +316,7 @@ static void what_is_not_known_is_named(void **state)
 static void why_some_never_can_is_told(void **state)
 {
     static const char *const docs[][2] = {
-        {"{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob}", "submit the JobSet"},
+        {"{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob}", "both in one file"},
         {"{apiVersion: ray.io/v1, kind: RayJob}", "submitter"},
         {"{apiVersion: ray.io/v1, kind: RayCluster}", "does not end"},
         {"{apiVersion: kubeflow.org/v1, kind: MPIJob}", "only v2beta1"}};

@@ -216,8 +216,8 @@ static void test_a_row_of_the_changes(void **state)
     assert_int_equal(W.lost, 0);
 }
 
-/* It is asked about one that still runs; the end comes with the changes ahead of that answer, which is
- * of before and is not told. */
+/* It is asked about one that still runs; the end comes with the changes ahead of that answer, which
+ * is of before and is not told. */
 static void test_an_answer_of_before_the_end(void **state)
 {
     (void)state;

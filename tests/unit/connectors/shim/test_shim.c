@@ -139,8 +139,8 @@ static void a_stop_reaches_the_whole_group(void **state)
     }
 }
 
-/* A commit ignores the stop as soon as it can. The stop that comes ahead of that waits for it, and no
- * longer: a program that only bears the name is asked after a second. */
+/* A commit ignores the stop as soon as it can. The stop that comes ahead of that waits for it, and
+ * no longer: a program that only bears the name is asked after a second. */
 static void a_commit_that_starts_is_not_ended_by_the_stop(void **state)
 {
     static const char *const held[] = {"searched", "pidNamespace"};
