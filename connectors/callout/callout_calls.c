@@ -147,8 +147,8 @@ static void call_refused(struct callout_call *k, const struct web_answer *a)
     callout_call_end(k, code && !a->doubt ? OUT_REJECTED : OUT_UNKNOWN, NULL, &err);
 }
 
-/* What was asked on our own before a run's end was seen may be answered after it, with what was true
- * then: an end is final. */
+/* What was asked on our own before a run's end was seen may be answered after it, with what was
+ * true then: an end is final. */
 static void looks_end(struct callout *c, const struct run_key *key)
 {
     list_for_each_safe (it, tmp, &c->calls) {

@@ -58,8 +58,8 @@ void runner_tell(struct runner *r, struct stream *only);
 void runner_accept(struct listener *li, struct stream *s, void *arg);
 /* Signals the program and its whole group to end; signo 0: nobody. A commit that is being started
  * would die of it ahead of ignoring it, and the program take that for a save that failed: then the
- * signal is held back for moments. runner_asked_to_end looks again, and is true once nothing is held
- * back. */
+ * signal is held back for moments. runner_asked_to_end looks again, and is true once nothing is
+ * held back. */
 void runner_ask_to_end(struct runner *r, int signo);
 bool runner_asked_to_end(struct runner *r);
 /* Tells at once what the keeper has sealed meanwhile, and how far a request to save is; signals for
