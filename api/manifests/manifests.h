@@ -66,9 +66,9 @@ struct cJSON *manifest_bare(const struct cJSON *doc);
 /* The Workload that carries it, as JSON; the caller frees it with cJSON_Delete. */
 int manifest_workload(const struct cJSON *doc, manifest_note note, void *arg, struct cJSON **ret,
                       struct err *err) MUST_CHECK;
-/* A TrainJob says only with its runtime which pods it makes. manifest_train gives the JobSet that it
- * makes with that (NULL: it is not there, which is an error that says how to get it); the caller frees
- * it with cJSON_Delete, and carries it like one that was written. */
+/* A TrainJob says only with its runtime which pods it makes. manifest_train gives the JobSet that
+ * it makes with that (NULL: it is not there, which is an error that says how to get it); the caller
+ * frees it with cJSON_Delete, and carries it like one that was written. */
 bool manifest_is_train(const struct cJSON *doc);
 bool manifest_is_runtime(const struct cJSON *job, const struct cJSON *doc); /* the one it names */
 int manifest_train(const struct cJSON *job, const struct cJSON *runtime, manifest_note note,

@@ -1,6 +1,6 @@
-/* The JobSet that a TrainJob makes with its runtime, as the controller of Kubeflow's Trainer makes it:
- * the runtime's template, with what the TrainJob says of the trainer put in, and what torchrun reads
- * from the environment. https://www.kubeflow.org/docs/components/trainer */
+/* The JobSet that a TrainJob makes with its runtime, as the controller of Kubeflow's Trainer makes
+ * it: the runtime's template, with what the TrainJob says of the trainer put in, and what torchrun
+ * reads from the environment. https://www.kubeflow.org/docs/components/trainer */
 #include "api/manifests/manifests_internal.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #define NODE "node"
 #define CONTROLLER GROUP "trainjob-controller"
 #define PORT "29400"
-/* The name that the object of an epoch has is given when it is ordered: its pods are asked for it. */
+/* An epoch's object gets its name when it is ordered: its pods are asked for it. */
 #define SET "HANSE_JOBSET"
 #define SET_FIELD "metadata.labels['jobset.sigs.k8s.io/jobset-name']"
 #define INDEX_FIELD "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -175,8 +175,8 @@ static bool devices_in(const cJSON *list, const cJSON **cpu)
     return devices;
 }
 
-/* "auto" counts the devices of a node; without any, its processors as the manifest has them: torchrun
- * would count those of the whole machine. */
+/* "auto" counts the devices of a node; without any, its processors as the manifest has them:
+ * torchrun would count those of the whole machine. */
 static void processes(const cJSON *job, const cJSON *runtime, const cJSON *container, char out[32])
 {
     const cJSON *told = manifest_at(job, "spec.trainer.numProcPerNode"), *cpu = NULL;

@@ -286,7 +286,8 @@ static int from_train(struct cli *c, const struct documents *d, const struct doc
         return err_field(err, e.code, e.field, "%s:%d: %s: %s", job->file,
                          job->yaml ? yaml_line_of(job->yaml, e.field) : job->line, e.field, e.text);
     made.yaml = NULL; /* its fields are not those of the file */
-    (void)fprintf(c->err, "Warning: %s:%d: it is run as the JobSet that it makes with its runtime\n",
+    (void)fprintf(c->err,
+                  "Warning: %s:%d: it is run as the JobSet that it makes with its runtime\n",
                   job->file, job->line);
     rv = from_manifest(c, &made, ret, err);
     cJSON_Delete(made.json);
