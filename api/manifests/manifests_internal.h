@@ -52,4 +52,23 @@ void manifest_pytorchjob(struct reading *r, const cJSON *doc, struct manifest *m
 void manifest_volcano(struct reading *r, const cJSON *doc, struct manifest *m);
 void manifest_mpijob(struct reading *r, const cJSON *doc, struct manifest *m);
 
+/* Trees that are made (made.c). What is put is owned by the tree from then on. */
+cJSON *made_at(cJSON *o, const char *path); /* manifest_at of what may be changed */
+/* The object that is this member, made where there is none. */
+cJSON *made_object(cJSON *o, const char *key);
+void made_put(cJSON *o, const char *key, cJSON *v); /* in the place of what is there */
+void made_copy(cJSON *to, const char *key, const cJSON *v); /* NULL and null: what is there stays */
+void made_words(cJSON *meta, const char *key, const cJSON *from); /* labels, annotations */
+void made_env(cJSON *container, cJSON *e); /* in the place of one of that name */
+void made_env_text(cJSON *container, const char *name, const char *value);
+void made_env_field(cJSON *container, const char *name, const char *path);
+/* A JobSet with name, namespace and words of doc. */
+cJSON *made_jobset(const cJSON *doc);
+/* An epoch's object gets its name when it is ordered, so its pods are asked for it: into $HANSE_JOBSET,
+ * and a variable with the address of the first pod of that part. */
+void made_env_first(cJSON *container, const char *name, const char *part);
+/* Processors of a container as its limits, or else its requests, have them, at least 1; 0: none are
+ * named. Sets ret_devices to how many devices (example.com/…) it names. */
+int64_t made_processors(const cJSON *container, int64_t *ret_devices);
+
 #endif

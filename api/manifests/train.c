@@ -11,9 +11,6 @@
 #define NODE "node"
 #define CONTROLLER GROUP "trainjob-controller"
 #define PORT "29400"
-/* An epoch's object gets its name when it is ordered: its pods are asked for it. */
-#define SET "HANSE_JOBSET"
-#define SET_FIELD "metadata.labels['jobset.sigs.k8s.io/jobset-name']"
 #define INDEX_FIELD "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 #define RULES(rules) rules, sizeof rules / sizeof *rules
 
@@ -96,108 +93,23 @@ static void job_check(struct reading *r, const cJSON *job)
             "torchtune's arguments its controller makes: submit the JobSet that it makes there");
 }
 
-/* ---- trees ---- */
-static cJSON *object_of(cJSON *o, const char *key)
-{
-    cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
-
-    return v ? v : cJSON_AddObjectToObject(o, key);
-}
-
-static void put(cJSON *o, const char *key, cJSON *v)
-{
-    cJSON_DeleteItemFromObjectCaseSensitive(o, key);
-    cJSON_AddItemToObject(o, key, v);
-}
-
-static void copy_over(cJSON *to, const char *key, const cJSON *v)
-{
-    if (v && !cJSON_IsNull(v))
-        put(to, key, cJSON_Duplicate(v, true));
-}
-
-static void words_over(cJSON *meta, const char *key, const cJSON *from)
-{
-    for (const cJSON *e = cJSON_IsObject(from) ? from->child : NULL; e; e = e->next)
-        copy_over(object_of(meta, key), e->string, e);
-}
-
-/* In the place of one of that name. */
-static void env_over(cJSON *container, cJSON *e)
-{
-    cJSON *list = cJSON_GetObjectItemCaseSensitive(container, "env"), *was;
-    int i = 0;
-
-    if (!list)
-        list = cJSON_AddArrayToObject(container, "env");
-    cJSON_ArrayForEach(was, list)
-    {
-        if (strcmp(manifest_text(was, "name"), manifest_text(e, "name")) == 0)
-            break;
-        i++;
-    }
-    if (was)
-        (void)cJSON_ReplaceItemInArray(list, i, e);
-    else
-        cJSON_AddItemToArray(list, e);
-}
-
-static void env_text(cJSON *container, const char *name, const char *value)
-{
-    cJSON *e = cJSON_CreateObject();
-
-    cJSON_AddStringToObject(e, "name", name);
-    cJSON_AddStringToObject(e, "value", value);
-    env_over(container, e);
-}
-
-static void env_field(cJSON *container, const char *name, const char *path)
-{
-    cJSON *e = cJSON_CreateObject();
-
-    cJSON_AddStringToObject(e, "name", name);
-    cJSON_AddStringToObject(object_of(object_of(e, "valueFrom"), "fieldRef"), "fieldPath", path);
-    env_over(container, e);
-}
-
 /* ---- torchrun ---- */
-/* Whether it names a device, and the processors that it names. */
-static bool devices_in(const cJSON *list, const cJSON **cpu)
-{
-    bool devices = false;
-
-    for (const cJSON *e = cJSON_IsObject(list) ? list->child : NULL; e; e = e->next) {
-        if (strcmp(e->string, "cpu") == 0)
-            *cpu = *cpu ? *cpu : e;
-        else
-            devices = devices || strchr(e->string, '/');
-    }
-    return devices;
-}
-
 /* "auto" counts the devices of a node; without any, its processors as the manifest has them:
  * torchrun would count those of the whole machine. */
 static void processes(const cJSON *job, const cJSON *runtime, const cJSON *container, char out[32])
 {
-    const cJSON *told = manifest_at(job, "spec.trainer.numProcPerNode"), *cpu = NULL;
-    int64_t milli;
+    const cJSON *told = manifest_at(job, "spec.trainer.numProcPerNode");
+    int64_t devices, n = made_processors(container, &devices);
 
     if (!told || cJSON_IsNull(told))
         told = manifest_at(runtime, "spec.mlPolicy.torch.numProcPerNode");
     const char *text = cJSON_IsString(told) ? told->valuestring : "auto";
-    bool devices = devices_in(manifest_at(container, "resources.limits"), &cpu);
-    devices |= devices_in(manifest_at(container, "resources.requests"), &cpu);
-    (void)snprintf(out, 32, "%.30s", text);
     if (cJSON_IsNumber(told))
         (void)snprintf(out, 32, "%.0f", told->valuedouble);
-    else if ((strcmp(text, "auto") != 0 || devices) && strcmp(text, "cpu") != 0)
-        return;
-    else if (cJSON_IsNumber(cpu))
-        (void)snprintf(out, 32, "%.0f", cpu->valuedouble < 1 ? 1 : cpu->valuedouble);
-    else if (cJSON_IsString(cpu) && quantity_parse(cpu->valuestring, 1000, &milli, NULL) == 0)
-        (void)snprintf(out, 32, "%lld", (long long)(milli < 1000 ? 1 : milli / 1000));
+    else if (strcmp(text, "cpu") == 0 || (strcmp(text, "auto") == 0 && !devices))
+        (void)snprintf(out, 32, "%lld", (long long)(n ? n : 1));
     else
-        (void)snprintf(out, 32, "1");
+        (void)snprintf(out, 32, "%.30s", text);
 }
 
 static void torch_over(const cJSON *job, const cJSON *runtime, const char *name, int64_t nodes,
@@ -206,14 +118,12 @@ static void torch_over(const cJSON *job, const cJSON *runtime, const char *name,
     char text[192];
 
     (void)snprintf(text, sizeof text, "%lld", (long long)nodes);
-    env_text(container, "PET_NNODES", text);
+    made_env_text(container, "PET_NNODES", text);
     processes(job, runtime, container, text);
-    env_text(container, "PET_NPROC_PER_NODE", text);
-    env_field(container, "PET_NODE_RANK", INDEX_FIELD);
-    env_field(container, SET, SET_FIELD);
-    (void)snprintf(text, sizeof text, "$(" SET ")-%.63s-0-0.$(" SET ")", name);
-    env_text(container, "PET_MASTER_ADDR", text);
-    env_text(container, "PET_MASTER_PORT", PORT);
+    made_env_text(container, "PET_NPROC_PER_NODE", text);
+    made_env_field(container, "PET_NODE_RANK", INDEX_FIELD);
+    made_env_first(container, "PET_MASTER_ADDR", name);
+    made_env_text(container, "PET_MASTER_PORT", PORT);
 }
 
 /* ---- the trainer ---- */
@@ -221,28 +131,13 @@ static void container_over(const cJSON *trainer, cJSON *container)
 {
     const cJSON *e, *r = manifest_at(trainer, "resourcesPerNode");
 
-    copy_over(container, "image", manifest_at(trainer, "image"));
-    copy_over(container, "command", manifest_at(trainer, "command"));
-    copy_over(container, "args", manifest_at(trainer, "args"));
+    made_copy(container, "image", manifest_at(trainer, "image"));
+    made_copy(container, "command", manifest_at(trainer, "command"));
+    made_copy(container, "args", manifest_at(trainer, "args"));
     if (manifest_at(r, "limits") || manifest_at(r, "requests"))
-        copy_over(container, "resources", r);
+        made_copy(container, "resources", r);
     cJSON_ArrayForEach(e, manifest_at(trainer, "env"))
-        env_over(container, cJSON_Duplicate(e, true));
-}
-
-/* manifest_at of what may be changed. */
-static cJSON *member(cJSON *o, const char *path)
-{
-    while (o && *path) {
-        size_t n = strcspn(path, ".");
-        cJSON *m = cJSON_IsObject(o) ? o->child : NULL;
-
-        while (m && (strncmp(m->string, path, n) != 0 || m->string[n]))
-            m = m->next;
-        o = m;
-        path += n + (path[n] == '.');
-    }
-    return o;
+        made_env(container, cJSON_Duplicate(e, true));
 }
 
 static void replicated_over(struct reading *r, const cJSON *job, const cJSON *runtime,
@@ -253,7 +148,7 @@ static void replicated_over(struct reading *r, const cJSON *job, const cJSON *ru
     const cJSON *step =
         cJSON_IsObject(labels) ? cJSON_GetObjectItemCaseSensitive(labels, STEP) : NULL;
     bool trains = cJSON_IsString(step) && strcmp(step->valuestring, "trainer") == 0;
-    cJSON *spec = member(e, "template.spec"), *container;
+    cJSON *spec = made_at(e, "template.spec"), *container;
     int64_t nodes = manifest_int(r, spec, at, "parallelism", 1, 1, LIMIT_GANG_MAX);
 
     nodes = manifest_int(r, manifest_at(runtime, "spec.mlPolicy"), at, "numNodes", nodes, 1,
@@ -261,11 +156,11 @@ static void replicated_over(struct reading *r, const cJSON *job, const cJSON *ru
     nodes = manifest_int(r, trainer, "spec.trainer", "numNodes", nodes, 1, LIMIT_GANG_MAX);
     if (trains && spec) {
         *ret_found = true;
-        put(e, "replicas", cJSON_CreateNumber(1));
-        put(spec, "parallelism", cJSON_CreateNumber((double)nodes));
-        put(spec, "completions", cJSON_CreateNumber((double)nodes));
+        made_put(e, "replicas", cJSON_CreateNumber(1));
+        made_put(spec, "parallelism", cJSON_CreateNumber((double)nodes));
+        made_put(spec, "completions", cJSON_CreateNumber((double)nodes));
     }
-    cJSON_ArrayForEach(container, member(spec, "template.spec.containers"))
+    cJSON_ArrayForEach(container, made_at(spec, "template.spec.containers"))
     {
         if (strcmp(manifest_text(container, "name"), NODE) != 0)
             continue;
@@ -277,27 +172,20 @@ static void replicated_over(struct reading *r, const cJSON *job, const cJSON *ru
 
 static cJSON *jobset_make(struct reading *r, const cJSON *job, const cJSON *runtime, const char *at)
 {
-    static const char *const texts[] = {"name", "generateName", "namespace"};
-    const cJSON *template = manifest_at(runtime, "spec.template");
-    cJSON *o = cJSON_CreateObject(), *meta, *e;
+    const cJSON *template = manifest_at(runtime, "spec.template"),
+                *words = manifest_at(template, "metadata");
+    cJSON *o = made_jobset(job), *meta = made_object(o, "metadata"), *e;
     char field[MANIFEST_FIELD_MAX];
     bool found = false;
 
-    cJSON_AddStringToObject(o, "apiVersion", "jobset.x-k8s.io/v1alpha2");
-    cJSON_AddStringToObject(o, "kind", "JobSet");
-    meta = cJSON_AddObjectToObject(o, "metadata");
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        copy_over(meta, texts[i], manifest_at(manifest_at(job, "metadata"), texts[i]));
-    for (int i = 0; i < 2; i++) {
-        const char *words = i ? "annotations" : "labels";
-        words_over(meta, words, manifest_at(manifest_at(template, "metadata"), words));
-        words_over(meta, words, manifest_at(manifest_at(job, "metadata"), words));
-        words_over(meta, words, manifest_at(manifest_at(job, "spec"), words));
-    }
+    made_words(meta, "labels", manifest_at(words, "labels"));
+    made_words(meta, "annotations", manifest_at(words, "annotations"));
+    made_words(meta, "labels", manifest_at(job, "spec.labels"));
+    made_words(meta, "annotations", manifest_at(job, "spec.annotations"));
     if (cJSON_IsObject(manifest_at(template, "spec")))
-        copy_over(o, "spec", manifest_at(template, "spec"));
-    copy_over(object_of(o, "spec"), "suspend", manifest_at(job, "spec.suspend"));
-    cJSON_ArrayForEach(e, member(o, "spec.replicatedJobs"))
+        made_copy(o, "spec", manifest_at(template, "spec"));
+    made_copy(made_object(o, "spec"), "suspend", manifest_at(job, "spec.suspend"));
+    cJSON_ArrayForEach(e, made_at(o, "spec.replicatedJobs"))
         replicated_over(r, job, runtime, at, e, &found);
     manifest_field(field, at, "template.spec.replicatedJobs");
     if (!found)

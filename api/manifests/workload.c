@@ -5,13 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static cJSON *object_in(cJSON *o, const char *key)
-{
-    cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
-
-    return v ? v : cJSON_AddObjectToObject(o, key);
-}
-
 /* ---- the Workload of a manifest ---- */
 static void metadata_make(const cJSON *doc, cJSON *meta, cJSON *spec)
 {
@@ -24,7 +17,7 @@ static void metadata_make(const cJSON *doc, cJSON *meta, cJSON *spec)
     cJSON_ArrayForEach(e, manifest_at(from, "labels"))
     {
         if (cJSON_IsString(e) && !strchr(e->string, '/'))
-            cJSON_AddStringToObject(object_in(meta, "labels"), e->string, e->valuestring);
+            cJSON_AddStringToObject(made_object(meta, "labels"), e->string, e->valuestring);
     }
     for (int i = 0; i < 2; i++) {
         const cJSON *map = manifest_at(from, i ? "annotations" : "labels");
@@ -43,7 +36,7 @@ static void resources_make(const struct manifest *m, cJSON *spec)
     char text[32];
 
     if (m->asks.devices) {
-        cJSON *gpu = object_in(object_in(spec, "resources"), "gpu");
+        cJSON *gpu = made_object(made_object(spec, "resources"), "gpu");
         if (strncmp(m->asks.resource, mig, sizeof mig - 1) == 0)
             cJSON_AddStringToObject(gpu, "mig", m->asks.resource + sizeof mig - 1);
         else
@@ -51,11 +44,11 @@ static void resources_make(const struct manifest *m, cJSON *spec)
     }
     if (m->asks.cpu_milli) {
         quantity_print_milli(m->asks.cpu_milli, text);
-        cJSON_AddStringToObject(object_in(spec, "resources"), "cpu", text);
+        cJSON_AddStringToObject(made_object(spec, "resources"), "cpu", text);
     }
     if (m->asks.memory_bytes) {
         quantity_print_bytes(m->asks.memory_bytes, text);
-        cJSON_AddStringToObject(object_in(spec, "resources"), "memory", text);
+        cJSON_AddStringToObject(made_object(spec, "resources"), "memory", text);
     }
 }
 
@@ -88,11 +81,11 @@ int manifest_workload(const cJSON *doc, manifest_note note, void *arg, cJSON **r
     spec = cJSON_AddObjectToObject(o, "spec");
     metadata_make(doc, meta, spec);
     if (m.workers > 1)
-        cJSON_AddNumberToObject(object_in(spec, "gang"), "workers", (double)m.workers);
+        cJSON_AddNumberToObject(made_object(spec, "gang"), "workers", (double)m.workers);
     resources_make(&m, spec);
-    cJSON_AddItemToObject(object_in(spec, "run"), "manifest", carried(doc));
+    cJSON_AddItemToObject(made_object(spec, "run"), "manifest", carried(doc));
     if (m.retries >= 0)
-        cJSON_AddNumberToObject(object_in(spec, "run"), "retries", (double)m.retries);
+        cJSON_AddNumberToObject(made_object(spec, "run"), "retries", (double)m.retries);
     if (m.ttl_s >= 0)
         cJSON_AddNumberToObject(spec, "ttlSecondsAfterFinished", (double)m.ttl_s);
     if (m.suspended)
