@@ -73,6 +73,11 @@ bool manifest_is_train(const struct cJSON *doc);
 bool manifest_is_runtime(const struct cJSON *job, const struct cJSON *doc); /* the one it names */
 int manifest_train(const struct cJSON *job, const struct cJSON *runtime, manifest_note note,
                    void *arg, struct cJSON **ret, struct err *err) MUST_CHECK;
+/* A RayJob's cluster and its entrypoint are not made by their operator but by the commands of a
+ * JobSet's pods, which all begin together; the caller frees it with cJSON_Delete. */
+bool manifest_is_ray(const struct cJSON *doc);
+int manifest_ray(const struct cJSON *job, manifest_note note, void *arg, struct cJSON **ret,
+                 struct err *err) MUST_CHECK;
 /* What a Workload with a manifest must keep to beyond object_admit; nothing is asked of one
  * without, nor of one whose manifest and resources `old` (or NULL) had already. */
 int manifest_admit(const struct object *old, const struct object *now, struct err *err) MUST_CHECK;

@@ -64,8 +64,8 @@ void made_env_text(cJSON *container, const char *name, const char *value);
 void made_env_field(cJSON *container, const char *name, const char *path);
 /* A JobSet with name, namespace and words of doc. */
 cJSON *made_jobset(const cJSON *doc);
-/* An epoch's object gets its name when it is ordered, so its pods are asked for it: into $HANSE_JOBSET,
- * and a variable with the address of the first pod of that part. */
+/* An epoch's object gets its name when it is ordered, so its pods are asked for it: into
+ * $HANSE_JOBSET, and a variable with the address of the first pod of that part. */
 void made_env_first(cJSON *container, const char *name, const char *part);
 /* Processors of a container as its limits, or else its requests, have them, at least 1; 0: none are
  * named. Sets ret_devices to how many devices (example.com/…) it names. */

@@ -63,6 +63,23 @@ spec:
     resourcesPerNode:
       limits: {cpu: 8, nvidia.com/gpu: 4}
 """
+RAY = """apiVersion: ray.io/v1
+kind: RayJob
+metadata: {name: sweep}
+spec:
+  entrypoint: python sweep.py
+  rayClusterSpec:
+    headGroupSpec:
+      template:
+        spec:
+          containers: [{name: head, image: "registry.example/ray:2"}]
+    workerGroupSpecs:
+    - groupName: small
+      replicas: 2
+      template:
+        spec:
+          containers: [{name: worker, image: "registry.example/ray:2"}]
+"""
 HOSTILE = """apiVersion: batch/v1
 kind: Job
 metadata:
@@ -113,9 +130,18 @@ class Manifests(KubeFederation):
         done, path = self.submit(RUNTIME + "---\n" + TRAIN, "--dry-run")
         words = ("kind: JobSet", "workers: 2", "count: 4", "torchrun", "registry.example/torch:2", "PET_MASTER_ADDR", "name: tune")
         self.check("with it, it is the JobSet that the two make", done.returncode == 0 and all(w in done.stdout for w in words), done.stdout + done.stderr)
-        self.check("which is said by its line", f"Warning: {path}:19: it is run as the JobSet that it makes" in done.stderr, done.stderr)
+        self.check("which is said by its line", f"Warning: {path}:19: it is run as a JobSet: the one that it makes with its runtime" in done.stderr, done.stderr)
         done, path = self.submit(RUNTIME + "---\n" + TRAIN + "---\n" + JOB)
         self.check("nothing else is submitted with the two", done.returncode != 0 and "holds 3 documents" in done.stderr, done.stderr)
+
+    def a_ray_job(self):
+        done, path = self.submit(RAY, "--dry-run")
+        words = ("kind: JobSet", "workers: 3", "ray start --head", "-- python sweep.py", "name: sweep")
+        self.check("a RayJob is a JobSet whose pods begin ray", done.returncode == 0 and all(w in done.stdout for w in words), done.stdout + done.stderr)
+        self.check("which is said", f"Warning: {path}:1: it is run as a JobSet: its pods begin ray: no RayCluster is made" in done.stderr, done.stderr)
+        done, path = self.submit(RAY.replace("  rayClusterSpec:", "  rayClusterSpec:\n    enableInTreeAutoscaling: true"))
+        self.check("what it cannot be is refused by its line", done.returncode != 0 and f"error: {path}:7: spec.rayClusterSpec.enableInTreeAutoscaling: " in
+                   done.stderr and not done.stdout, done.stderr)
 
     def what_is_refused(self):
         done, path = self.submit(HOSTILE)
@@ -150,4 +176,4 @@ class Manifests(KubeFederation):
 
 
 if __name__ == "__main__":
-    sys.exit(run(Manifests, "manifests", [Manifests.its_workload, Manifests.a_train_job, Manifests.what_is_refused, Manifests.nobody_runs_it]))
+    sys.exit(run(Manifests, "manifests", [Manifests.its_workload, Manifests.a_train_job, Manifests.a_ray_job, Manifests.what_is_refused, Manifests.nobody_runs_it]))

@@ -239,6 +239,18 @@ static void note_print(void *arg, bool refused, const char *field, const char *t
                   line > 0 ? line : n->doc->line, field, text);
 }
 
+static int not_kept(const struct notes *n, const struct err *e, struct err *err)
+{
+    const struct document *doc = n->doc;
+
+    if (n->refused)
+        return err_set(err, e->code,
+                       "%s: %u of what it says cannot be kept (above), so nothing was submitted",
+                       doc->file, n->refused);
+    return err_field(err, e->code, e->field, "%s:%d: %s: %s", doc->file,
+                     doc->yaml ? yaml_line_of(doc->yaml, e->field) : doc->line, e->field, e->text);
+}
+
 static int from_manifest(struct cli *c, const struct document *doc, cJSON **ret, struct err *err)
 {
     struct notes n = {.c = c, .doc = doc};
@@ -252,12 +264,18 @@ static int from_manifest(struct cli *c, const struct document *doc, cJSON **ret,
                       doc->file, doc->line);
     if (!rv)
         return 0;
-    if (n.refused)
-        return err_set(err, e.code, "%s: %u of what it says cannot be kept (above), so nothing was "
-                                    "submitted",
-                       doc->file, n.refused);
-    return err_field(err, e.code, e.field, "%s:%d: %s: %s", doc->file,
-                     doc->yaml ? yaml_line_of(doc->yaml, e.field) : doc->line, e.field, e.text);
+    return not_kept(&n, &e, err);
+}
+
+static int from_made(struct cli *c, struct document *made, const char *what, cJSON **ret,
+                     struct err *err)
+{
+    made->yaml = NULL; /* its fields are not those of the file */
+    (void)fprintf(c->err, "Warning: %s:%d: it is run as a JobSet: %s\n", made->file, made->line,
+                  what);
+    int rv = from_manifest(c, made, ret, err);
+    cJSON_Delete(made->json);
+    return rv;
 }
 
 /* A TrainJob and its runtime, in whatever order: the JobSet that they make is carried. */
@@ -278,20 +296,21 @@ static int from_train(struct cli *c, const struct documents *d, const struct doc
                        "names, and nothing else",
                        job->file, d->n);
     int rv = manifest_train(job->json, runtime, note_print, &n, &made.json, &e);
-    if (rv && n.refused)
-        return err_set(err, e.code, "%s: %u of what it says cannot be kept (above), so nothing was "
-                                    "submitted",
-                       job->file, n.refused);
     if (rv)
-        return err_field(err, e.code, e.field, "%s:%d: %s: %s", job->file,
-                         job->yaml ? yaml_line_of(job->yaml, e.field) : job->line, e.field, e.text);
-    made.yaml = NULL; /* its fields are not those of the file */
-    (void)fprintf(c->err,
-                  "Warning: %s:%d: it is run as the JobSet that it makes with its runtime\n",
-                  job->file, job->line);
-    rv = from_manifest(c, &made, ret, err);
-    cJSON_Delete(made.json);
-    return rv;
+        return not_kept(&n, &e, err);
+    return from_made(c, &made, "the one that it makes with its runtime", ret, err);
+}
+
+static int from_ray(struct cli *c, const struct document *job, cJSON **ret, struct err *err)
+{
+    struct notes n = {.c = c, .doc = job};
+    struct document made = *job;
+    struct err e = {0};
+    int rv = manifest_ray(job->json, note_print, &n, &made.json, &e);
+
+    if (rv)
+        return not_kept(&n, &e, err);
+    return from_made(c, &made, "its pods begin ray: no RayCluster is made", ret, err);
 }
 
 static const struct document *train_in(const struct documents *d)
@@ -320,13 +339,16 @@ static int from_file(struct cli *c, const char *path, cJSON **ret, struct err *e
     const struct document *train = rv ? NULL : train_in(&d);
     if (train)
         rv = from_train(c, &d, train, ret, err);
+    else if (!rv && d.n == 1 && manifest_is_ray(d.v[0].json))
+        rv = from_ray(c, &d.v[0], ret, err);
     else if (!rv && d.n != 1)
         rv = err_set(err, E_INVALID,
                      "%s holds %u documents; submit takes one (apply -f takes many)", path, d.n);
-    if (!rv && !train && kind_by_api(json_text_of(d.v[0].json, "apiVersion"),
-                           json_text_of(d.v[0].json, "kind")) != kind_by_id(KIND_WORKLOAD))
+    if (!rv && !*ret &&
+        kind_by_api(json_text_of(d.v[0].json, "apiVersion"), json_text_of(d.v[0].json, "kind")) !=
+            kind_by_id(KIND_WORKLOAD))
         rv = from_manifest(c, &d.v[0], ret, err);
-    else if (!rv && !train)
+    else if (!rv && !*ret)
         *ret = cJSON_Duplicate(d.v[0].json, true);
     documents_free(&d);
     return rv;

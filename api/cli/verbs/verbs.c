@@ -55,7 +55,7 @@ static const struct option diff_options[] = {FILENAME,
                                              {"set", 0, "NAME", "name of the set"},
                                              END};
 static const struct option submit_options[] = {
-    {"filename", 'f', "FILE", "Workload, sbatch script, Job, JobSet, PyTorchJob or TrainJob"},
+    {"filename", 'f', "FILE", "Workload, sbatch script, Job, JobSet, TrainJob, RayJob …"},
     {"name", 0, "NAME", "its name (default: made from the program's)"},
     {"gpus", 0, "N", "GPUs per worker"},
     {"class", 0, "CLASS", "GpuClass; may be repeated: any of them"},
