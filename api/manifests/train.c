@@ -145,9 +145,10 @@ static void replicated_over(struct reading *r, const cJSON *job, const cJSON *ru
 {
     const cJSON *trainer = manifest_at(job, "spec.trainer"),
                 *labels = manifest_at(e, "template.metadata.labels");
-    const cJSON *step =
-        cJSON_IsObject(labels) ? cJSON_GetObjectItemCaseSensitive(labels, STEP) : NULL;
-    bool trains = cJSON_IsString(step) && strcmp(step->valuestring, "trainer") == 0;
+    const char *step = cJSON_IsObject(labels)
+                           ? cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(labels, STEP))
+                           : NULL;
+    bool trains = step && strcmp(step, "trainer") == 0;
     cJSON *spec = made_at(e, "template.spec"), *container;
     int64_t nodes = manifest_int(r, spec, at, "parallelism", 1, 1, LIMIT_GANG_MAX);
 
