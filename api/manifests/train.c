@@ -81,13 +81,13 @@ static void job_check(struct reading *r, const cJSON *job)
 {
     const char *by = manifest_text(job, "spec.managedBy");
     const cJSON *command = manifest_at(job, "spec.trainer.command");
-    const cJSON *first = cJSON_IsArray(command) ? command->child : NULL;
+    const char *first = cJSON_GetStringValue(cJSON_GetArrayItem(command, 0));
 
     manifest_rules(r, manifest_at(job, "spec"), "spec", RULES(job_rules));
     if (*by && strcmp(by, CONTROLLER) != 0)
         manifest_refuse(r, "spec.managedBy",
                         "a controller of its own promises nothing here: leave it out");
-    if (cJSON_IsString(first) && strcmp(first->valuestring, "tune") == 0)
+    if (first && strcmp(first, "tune") == 0)
         manifest_refuse(
             r, "spec.trainer.command",
             "torchtune's arguments its controller makes: submit the JobSet that it makes there");
