@@ -158,7 +158,7 @@ static void submit_print(struct reading *r, const cJSON *job, struct buf *b)
     buf_printf(b, " -- %s", manifest_text(job, "spec.entrypoint"));
 }
 
-/* Its end is that of the run: with the status of the entrypoint. */
+/* Its end is that of the run: 0 where the entrypoint has succeeded, else 1. */
 static void head_print(struct reading *r, const cJSON *job, const cJSON *group,
                        const cJSON *container, int64_t workers, struct buf *b)
 {
