@@ -284,8 +284,12 @@ int callout_seen(const struct callout *c, struct observation *o,
     rc = callout_reports_take(c, o, left, workers, a, err);
     if (rc < 0)
         return rc;
-    if (callout_has_runners(c))
-        home_runs_fill(c->home, o);
+    if (!callout_has_runners(c))
+        return 0;
+    for (uint32_t i = 0; i < workers->n_workers; i++)
+        if (workers->workers[i].ended_ms)
+            home_runs_over(c->home, &o->key, workers->workers[i].rank);
+    home_runs_fill(c->home, o);
     return 0;
 }
 

@@ -62,7 +62,11 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
 void home_runs_members(struct home_runs *h, const char *const *addresses, size_t n);
 /* As connector_ops.renew, for those runs that home_runs_reach. */
 void home_runs_renew(struct home_runs *h, const struct run_offer *offers, size_t n);
-/* Is every runner of that run here, but for those that have told their end? NULL: is any here? */
+/* The run's target says that this rank has ended: it is waited for no more, also where no end of it
+ * was ever heard. Told ahead of home_runs_fill, each time; of a run of which no runner has called
+ * it is not remembered. */
+void home_runs_over(struct home_runs *h, const struct run_key *k, int64_t rank);
+/* Is every runner of that run here, but for those that have ended? NULL: is any here? */
 bool home_runs_reach(const struct home_runs *h, const struct run_key *k);
 /* To all runners of the run that are here; returns how many. signo 0: SIGTERM. */
 unsigned home_runs_stop(struct home_runs *h, const struct run_key *k, int signo, uint64_t grace_ms);

@@ -118,6 +118,7 @@ uint64_t home_lapses_ms(const struct home_session *x)
     const struct run_report *p = &x->report;
     bool runs = p->step > RUN_STEP_STARTING && p->step != RUN_STEP_ENDED;
 
+    runs = runs && !home_rank_over(x->run, x->rank);
     return !x->stream && runs && p->lease_ms > 0 ? x->heard_ms + (uint64_t)p->lease_ms : 0;
 }
 
@@ -197,10 +198,29 @@ static void fill_lapsed(const struct home_run *r, struct observation *o)
     }
 }
 
+/* Of how many ranks the programs have begun. Those that are over have, but for a runner that told
+ * otherwise. */
+static int64_t begun(const struct home_run *r)
+{
+    int64_t n = r->n_over;
+
+    list_for_each (it, &r->sessions) {
+        const struct home_session *x = container_of(it, struct home_session, link);
+        const struct run_report *p = &x->report;
+        if (home_rank_over(r, x->rank))
+            n -= p->never_started;
+        else
+            n += p->step > RUN_STEP_STARTING && !p->never_started;
+    }
+    return n;
+}
+
+/* What the target says of single ranks adds nothing to the lease: that all of them hold it is
+ * theirs alone to say, for a run is taken to be over by it. */
 static void fill(const struct home_run *r, struct observation *o)
 {
     const struct home_session *first = NULL; /* that failed */
-    int64_t grant = -1, told = 0, held = 0, begun = 0;
+    int64_t grant = -1, told = 0, held = 0;
 
     o->grant = 0;
     o->lease_held = false;
@@ -211,7 +231,6 @@ static void fill(const struct home_run *r, struct observation *o)
         const struct run_report *p = &x->report;
         told++;
         held += p->lease_ms > 0;
-        begun += p->step > RUN_STEP_STARTING && !p->never_started;
         if (grant < 0 || p->grant < grant)
             grant = p->grant;
         if (o->state != RUN_ENDED)
@@ -221,7 +240,7 @@ static void fill(const struct home_run *r, struct observation *o)
         if (failed(p) && (!first || x->rank < first->rank))
             first = x;
     }
-    if (o->state == RUN_RUNNING && begun < r->ranks)
+    if (o->state == RUN_RUNNING && begun(r) < r->ranks)
         o->state = RUN_STARTING; /* its server sees the runners, who verify what it resumes from */
     if (told == r->ranks && grant > 0)
         o->grant = grant;

@@ -48,6 +48,8 @@ struct home_run {
     struct run_key key;
     int64_t ranks;
     struct list sessions;
+    bool *over;          /* by rank: that one has ended, says its target; NULL: none has */
+    int64_t n_over;      /* of these */
     int64_t save_number; /* the newest request to save and go on; 0: none */
     uint64_t save_grace_ms;
     bool has_seen; /* the target's server has said something of it */
@@ -69,7 +71,7 @@ struct home_runs {
 
 /* home_driver.c */
 /* When the lease is over that a runner held which is silent, by what it said last: nobody renews it
- * any more. loop_now_ms; 0: it is here, its program does not run, or it held none. */
+ * any more. loop_now_ms; 0: it is here or over, its program does not run, or it held none. */
 uint64_t home_lapses_ms(const struct home_session *x);
 /* It is taken, and here is what it is told; with the members that are known. */
 void home_session_welcome(const struct home_session *x, struct home_welcome w);
@@ -78,6 +80,7 @@ struct home_run *home_run_find(const struct home_runs *h, const struct run_key *
 /* With try 0: the newest try of that epoch. NULL: none has called. */
 struct home_run *home_run_newest(const struct home_runs *h, const struct run_key *k);
 struct home_session *home_session_find(const struct home_run *r, int64_t rank);
+bool home_rank_over(const struct home_run *r, int64_t rank); /* its target says so */
 /* home_streams.c */
 void home_streams_init(struct home_session *x);
 /* A frame of a stream of that very session; those of others it cannot name. An error: of a stream

@@ -61,17 +61,27 @@ static bool run_here(const struct home_run *r)
     return false;
 }
 
+bool home_rank_over(const struct home_run *r, int64_t rank)
+{
+    return r->over && rank >= 0 && rank < r->ranks && r->over[rank];
+}
+
 /* Leases are renewed for all ranks of a run or for none: whoever counts them counts one. A rank
- * that has ended needs none. */
+ * that has ended needs none. Where one waits for all others ahead of its start, an end that nobody
+ * heard may be one without a start: then it would wait for ever. */
 static bool run_whole(const struct home_run *r)
 {
-    int64_t n = 0;
+    int64_t n = 0, over = r->n_over; /* of which nobody has heard the end */
+    bool waits = false;
 
     list_for_each (it, &r->sessions) {
         const struct home_session *x = container_of(it, struct home_session, link);
-        n += x->stream || x->report.step == RUN_STEP_ENDED;
+        bool told = x->stream || x->report.step == RUN_STEP_ENDED;
+        n += told;
+        over -= told && home_rank_over(r, x->rank);
+        waits |= x->stream && x->report.step == RUN_STEP_STARTING;
     }
-    return n >= r->ranks && run_here(r);
+    return n + (waits ? 0 : over) >= r->ranks && run_here(r);
 }
 
 /* Nothing more comes from it; what it said stays. */
@@ -113,6 +123,7 @@ static void run_free(struct home_run *r, const char *why)
     }
     list_remove(&r->link);
     (void)tdelete(r, &r->home->by_key, by_key);
+    mem_free(r->over);
     mem_free(r);
 }
 
@@ -377,6 +388,18 @@ void home_runs_renew(struct home_runs *h, const struct run_offer *offers, size_t
                 wire_tell(x->stream, HOME_RENEW, 0, shim_renew, &q);
         }
     }
+}
+
+void home_runs_over(struct home_runs *h, const struct run_key *k, int64_t rank)
+{
+    struct home_run *r = home_run_find(h, k);
+
+    if (!r || rank < 0 || rank >= r->ranks || home_rank_over(r, rank))
+        return;
+    if (!r->over)
+        r->over = mem_zalloc((size_t)r->ranks * sizeof *r->over);
+    r->over[rank] = true;
+    r->n_over++;
 }
 
 bool home_runs_reach(const struct home_runs *h, const struct run_key *k)

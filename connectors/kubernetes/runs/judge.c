@@ -370,6 +370,16 @@ static void blame_cluster(const struct kube_run *x, struct observation *o)
              "its pod was deleted, or its Job suspended, and not by this hub");
 }
 
+/* Those of its pods that have ended, whoever heard their runners' end. */
+static void ends_tell(const struct kube_run *x)
+{
+    list_for_each (it, &x->pods) {
+        const struct kube_pod *p = container_of(it, struct kube_pod, link);
+        if (x->admitted && p->named && p->seen.is == POD_ENDED)
+            home_runs_over(x->r->env.home, &x->key, p->seen.rank);
+    }
+}
+
 /* Its kubelet is silent, and its runners are not: they are here, and say how it is. */
 static void heard_at_home(const struct kube_run *x, struct observation *o)
 {
@@ -424,6 +434,7 @@ void kube_run_judge(struct kube_run *x, struct arena *a, struct observation *ret
     ret->seen_ms = loop_now_ms(e->base->env.loop);
     if (x->foreign || !e->home || !kube_calls_home(object_as(e->doc, target)->spec))
         return;
+    ends_tell(x);
     heard_at_home(x, ret);
     bool runs = ret->state == RUN_RUNNING;
     home_runs_fill(e->home, ret);

@@ -113,6 +113,8 @@ static void print_run(const struct callout_world_run *r, struct buf *b)
                    ",\"workers\":[{\"rank\":0,\"exitCode\":%d,\"startedAt\":1000,\"endedAt\":2000,"
                    "\"reason\":\"CheckpointTorn\",\"id\":\"pod/7\"}%s%s],\"clock\":2500",
                    r->exit_code, r->workers ? "," : "", r->workers ? r->workers : "");
+    else if (r->workers)
+        buf_printf(b, ",\"workers\":[%s]", r->workers);
     buf_str(b, ",\"somethingNew\":{\"a\":[1]}}");
 }
 

@@ -38,7 +38,7 @@ struct callout_world_run {
     uint64_t changed;    /* number of its last change */
     const char *node;    /* where it was put, not as ordered; on device 3 */
     const char *reports; /* what its runners have left behind, as JSON, or NULL */
-    const char *workers; /* of its end, after that of rank 0, as JSON, or NULL */
+    const char *workers; /* once it has ended after that of rank 0; as JSON, or NULL */
     bool searched;       /* its end is proved by a search */
 };
 struct callout_world_node {

@@ -2,6 +2,7 @@
  * nothing from it but what the run's tokens have signed, and no end without the server's proof. */
 #include "connectors/callout/callout.h"
 #include "connectors/ends.h"
+#include "tests/support/home/guest.h"
 #include "tests/support/report/report_kit.h"
 #include "tests/support/unit.h"
 #include "tests/support/web/callout_world.h"
@@ -485,6 +486,42 @@ static void what_has_begun_is_not_absent(void **state)
     assert_non_null(strstr(a.err.text, "signed that it began"));
 }
 
+/* ---- the end of one of several that call home ---- */
+static int take(void *connector, const struct home_arrival *a, struct err *err)
+{
+    return connector_callout_ops.runner(connector, a, err);
+}
+
+/* Who leads now never heard of it; the server tells of its end, once it is asked for the other. */
+static void the_end_of_one_rank_holds_up_no_lease(void **state)
+{
+    const struct run_report runs = {.step = RUN_STEP_RUNNING, .grant = 2, .lease_ms = 60000};
+    static struct guest other, again;
+    struct run_key k = fresh();
+    struct home_token t = report_kit_token();
+
+    (void)state;
+    submit(&k);
+    object_as(W.target, target)->spec->connection->runners = true; /* from now on */
+    callout_world_run(&k)->workers = "{\"rank\":0,\"startedAt\":1000},"
+                                     "{\"rank\":1,\"startedAt\":1000}";
+    t.key = k;
+    t.rank = 0;
+    t.ranks = 2;
+    assert_int_equal(guest_comes(&other, W.loop, &t, &runs, take, W.c), 0);
+    still_loop_run(W.loop, 2000);
+    assert_int_equal(W.seen.state, RUN_STARTING);
+    assert_false(connector_callout_ops.reaches(W.c, &k));
+    callout_world_run(&k)->workers = "{\"rank\":1,\"startedAt\":1000,\"endedAt\":2000}";
+    guest_beats(&other);
+    struct asked a = find(&k);
+    assert_int_equal(a.seen.state, RUN_RUNNING);
+    assert_int_equal(guest_comes(&again, W.loop, &t, &runs, take, W.c), 0);
+    assert_true(connector_callout_ops.reaches(W.c, &k));
+    connector_callout_ops.renew(W.c, NULL, 0);
+    assert_int_equal(again.renewals, 1);
+}
+
 int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
@@ -496,7 +533,8 @@ int main(void)
                                        T(one_rank_that_was_never_started),
                                        T(a_forgery_says_nothing),
                                        T(a_report_ends_nothing),
-                                       T(what_has_begun_is_not_absent)};
+                                       T(what_has_begun_is_not_absent),
+                                       T(the_end_of_one_rank_holds_up_no_lease)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
