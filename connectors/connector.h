@@ -406,6 +406,9 @@ struct run_where {
     uint32_t n;
     uint64_t grace_ms; /* that its runners were given; 0: not known */
     bool ran;          /* it was seen running */
+    bool lives;        /* this try of it has not ended, as far as the log knows */
+    uint64_t lease_ms; /* lives: the longest lease that its runners may hold, all of which have told
+                          that they hold one; 0: they have not */
     const char *ns;    /* of its workload */
 };
 struct connector_env {

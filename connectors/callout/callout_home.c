@@ -27,7 +27,7 @@ void callout_home_begin(struct callout *c)
 {
     static const struct home_runs_events events = {.told = runner_told};
 
-    c->home = home_runs_create(c->base.env.loop, &events, c);
+    c->home = home_runs_create(&c->base.env, &events, c);
 }
 
 void callout_home_end(struct callout *c, const char *why)

@@ -52,7 +52,9 @@ struct home_runs_events {
     void (*told)(void *arg, const struct run_key *k);
 };
 struct home_runs;
-struct home_runs *home_runs_create(struct loop *l, const struct home_runs_events *ev, void *arg);
+/* env: borrowed until home_runs_destroy; it has at least a loop. */
+struct home_runs *home_runs_create(const struct connector_env *env,
+                                   const struct home_runs_events *ev, void *arg);
 /* Its streams are cut: the runners dial again. Accepts NULL; returns NULL. */
 struct home_runs *home_runs_destroy(struct home_runs *h, const char *why);
 /* Takes a stream whose token holds, and whose run lives by the log. An error: it was refused, and
@@ -63,8 +65,7 @@ void home_runs_members(struct home_runs *h, const char *const *addresses, size_t
 /* As connector_ops.renew, for those runs that home_runs_reach. */
 void home_runs_renew(struct home_runs *h, const struct run_offer *offers, size_t n);
 /* The run's target says that this rank has ended: it is waited for no more, also where no end of it
- * was ever heard. Told ahead of home_runs_fill, each time; of a run of which no runner has called
- * it is not remembered. */
+ * was ever heard. Told ahead of home_runs_fill, each time. */
 void home_runs_over(struct home_runs *h, const struct run_key *k, int64_t rank);
 /* Is every runner of that run here, but for those that have ended? NULL: is any here? */
 bool home_runs_reach(const struct home_runs *h, const struct run_key *k);
@@ -77,7 +78,8 @@ unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int64_t nu
 /* Adds to what the target's server says of a run what its runners say: whether their programs have
  * begun, which no server sees (RUN_STARTING until all have), the lease that all of them
  * hold, that it ran out, how the first that failed ended, the newest checkpoint, how far a request
- * to save is. Remembers what the server said. */
+ * to save is. Where it runs by the server's word, and one of them is silent for longer than the
+ * lease that it held, it becomes RUN_UNKNOWN. Remembers what the server said. */
 void home_runs_fill(struct home_runs *h, struct observation *o);
 /* What the server said of it last, filled in anew; false: nothing since this member leads. */
 bool home_runs_seen(struct home_runs *h, const struct run_key *k, struct observation *ret);

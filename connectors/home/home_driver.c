@@ -198,6 +198,62 @@ static void fill_lapsed(const struct home_run *r, struct observation *o)
     }
 }
 
+/* ---- who has not called ---- */
+/* Returns the longest lease that all its runners may hold by the log; 0: none is known. */
+static uint64_t logged_lease(const struct home_runs *h, const struct run_key *k, int64_t *ret_ranks)
+{
+    struct run_where at = {.lives = false};
+    AUTO_ARENA a = arena_create(0);
+
+    if (!h->env->where || !h->env->where(h->env->arg, k, a, &at) || !at.lives)
+        return 0;
+    *ret_ranks = at.n;
+    return at.lease_ms;
+}
+
+struct home_run *home_run_await(struct home_runs *h, const struct run_key *k)
+{
+    struct home_run *r = home_run_find(h, k);
+    int64_t ranks = 0;
+
+    if (r)
+        return r;
+    return logged_lease(h, k, &ranks) ? home_run_make(h, k, ranks) : NULL;
+}
+
+/* Nobody has heard anything of a rank, neither from it nor that it is over. */
+static bool one_unheard(const struct home_run *r)
+{
+    int64_t n = r->n_over;
+
+    list_for_each (it, &r->sessions)
+        n += !home_rank_over(r, container_of(it, struct home_session, link)->rank);
+    return n < r->ranks;
+}
+
+/* Silent since before this member led: what a runner held then the log knows. A renewal, and before
+ * it a call, would have come here: by now whoever held it has ended its program, or is no more. */
+static void fill_unheard(struct home_run *r, bool runs, struct observation *o)
+{
+    uint64_t now = loop_now_ms(r->home->loop), lease, lapses;
+    int64_t ranks;
+
+    timer_stop(&r->look);
+    if (!runs || o->state == RUN_UNKNOWN || !one_unheard(r) || PLANTED("home.silent-runs-on"))
+        return;
+    lease = logged_lease(r->home, &r->key, &ranks);
+    lapses = r->since_ms + lease + lease / 100;
+    if (lease && now < lapses)
+        timer_start(&r->look, lapses - now);
+    if (!lease || now < lapses)
+        return;
+    o->state = RUN_UNKNOWN;
+    str_copy(o->message, sizeof o->message,
+             "not all of its runners have called since this member of the hub leads, for longer "
+             "than the lease that they held: a node of it is lost, or its way to the hub");
+}
+
+/* ---- all of it ---- */
 /* Of how many ranks the programs have begun. Those that are over have, but for a runner that told
  * otherwise. */
 static int64_t begun(const struct home_run *r)
@@ -217,9 +273,10 @@ static int64_t begun(const struct home_run *r)
 
 /* What the target says of single ranks adds nothing to the lease: that all of them hold it is
  * theirs alone to say, for a run is taken to be over by it. */
-static void fill(const struct home_run *r, struct observation *o)
+static void fill(struct home_run *r, struct observation *o)
 {
     const struct home_session *first = NULL; /* that failed */
+    bool runs = o->state == RUN_RUNNING;     /* by its server's word */
     int64_t grant = -1, told = 0, held = 0;
 
     o->grant = 0;
@@ -246,13 +303,15 @@ static void fill(const struct home_run *r, struct observation *o)
         o->grant = grant;
     o->lease_held = held == r->ranks;
     fill_lapsed(r, o);
+    fill_unheard(r, runs, o);
     if (first)
         fill_end(o, &first->report);
 }
 
 void home_runs_fill(struct home_runs *h, struct observation *o)
 {
-    struct home_run *r = home_run_find(h, &o->key);
+    struct home_run *r =
+        o->state == RUN_RUNNING ? home_run_await(h, &o->key) : home_run_find(h, &o->key);
 
     if (!r && o->state == RUN_RUNNING)
         o->state = RUN_STARTING; /* until a hub has taken them, runners start nothing */
@@ -266,7 +325,7 @@ void home_runs_fill(struct home_runs *h, struct observation *o)
 
 bool home_runs_seen(struct home_runs *h, const struct run_key *k, struct observation *ret)
 {
-    const struct home_run *r = home_run_find(h, k);
+    struct home_run *r = home_run_find(h, k);
 
     if (!r || !r->has_seen)
         return false;

@@ -52,11 +52,14 @@ struct home_run {
     int64_t n_over;      /* of these */
     int64_t save_number; /* the newest request to save and go on; 0: none */
     uint64_t save_grace_ms;
-    bool has_seen; /* the target's server has said something of it */
+    uint64_t since_ms; /* this member knows of it; loop_now_ms */
+    struct timer look; /* for when the lease is over of those who have not called since */
+    bool has_seen;     /* the target's server has said something of it */
     struct observation seen;
 };
 struct home_runs {
     struct loop *loop;
+    const struct connector_env *env;
     struct list all;
     void *by_key; /* tsearch tree of struct home_run */
     unsigned n;   /* sessions of all runs */
@@ -73,10 +76,14 @@ struct home_runs {
 /* When the lease is over that a runner held which is silent, by what it said last: nobody renews it
  * any more. loop_now_ms; 0: it is here or over, its program does not run, or it held none. */
 uint64_t home_lapses_ms(const struct home_session *x);
+/* Finds it, or makes it where by the log its runners hold a lease: they must call. NULL: nobody
+ * waits for them. */
+struct home_run *home_run_await(struct home_runs *h, const struct run_key *k);
 /* It is taken, and here is what it is told; with the members that are known. */
 void home_session_welcome(const struct home_session *x, struct home_welcome w);
 /* home_runs.c */
 struct home_run *home_run_find(const struct home_runs *h, const struct run_key *k); /* or NULL */
+struct home_run *home_run_make(struct home_runs *h, const struct run_key *k, int64_t ranks);
 /* With try 0: the newest try of that epoch. NULL: none has called. */
 struct home_run *home_run_newest(const struct home_runs *h, const struct run_key *k);
 struct home_session *home_session_find(const struct home_run *r, int64_t rank);

@@ -122,6 +122,7 @@ static void run_free(struct home_run *r, const char *why)
         mem_free(x);
     }
     list_remove(&r->link);
+    timer_stop(&r->look);
     (void)tdelete(r, &r->home->by_key, by_key);
     mem_free(r->over);
     mem_free(r);
@@ -296,13 +297,20 @@ static const char *refusal(const struct home_session *x, const struct home_hello
     return NULL;
 }
 
-static struct home_run *run_make(struct home_runs *h, const struct home_token *t)
+static void run_look(void *arg)
+{
+    tell(arg); /* the lease is over of those who have not called */
+}
+
+struct home_run *home_run_make(struct home_runs *h, const struct run_key *k, int64_t ranks)
 {
     struct home_run *r = mem_new(struct home_run);
 
     r->home = h;
-    r->key = t->key;
-    r->ranks = t->ranks;
+    r->key = *k;
+    r->ranks = ranks;
+    r->since_ms = loop_now_ms(h->loop);
+    timer_init(&r->look, h->loop, run_look, r);
     list_init(&r->sessions);
     list_push(&h->all, &r->link);
     INV(tsearch(r, &h->by_key, by_key));
@@ -338,7 +346,7 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
         return err_set(err, E_LIMIT, "more than %d runners have come", RUNNERS_MAX);
     }
     if (!r || !home_run_find(h, &t->key)) /* room_make may have let it go */
-        r = run_make(h, t);
+        r = home_run_make(h, &t->key, t->ranks);
     if (!x || !home_session_find(r, t->rank))
         x = session_make(r, t->rank);
     session_cut(x, "its runner has dialed again");
@@ -392,7 +400,7 @@ void home_runs_renew(struct home_runs *h, const struct run_offer *offers, size_t
 
 void home_runs_over(struct home_runs *h, const struct run_key *k, int64_t rank)
 {
-    struct home_run *r = home_run_find(h, k);
+    struct home_run *r = home_run_await(h, k);
 
     if (!r || rank < 0 || rank >= r->ranks || home_rank_over(r, rank))
         return;
@@ -453,11 +461,13 @@ unsigned home_runs_save(struct home_runs *h, const struct run_key *k, int64_t nu
 }
 
 /* ---- its life ---- */
-struct home_runs *home_runs_create(struct loop *l, const struct home_runs_events *ev, void *arg)
+struct home_runs *home_runs_create(const struct connector_env *env,
+                                   const struct home_runs_events *ev, void *arg)
 {
     struct home_runs *h = mem_new(struct home_runs);
 
-    h->loop = l;
+    h->loop = env->loop;
+    h->env = env;
     h->ev = ev;
     h->arg = arg;
     list_init(&h->all);

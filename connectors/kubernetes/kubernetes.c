@@ -163,7 +163,7 @@ static int create(const struct connector_env *env, const struct object *target,
     str_copy(k->why, sizeof k->why, "it was not asked yet");
     k->doc = object_ref(target);
     list_init(&k->calls);
-    k->home = home_runs_create(env->loop, &home, k);
+    k->home = home_runs_create(&k->base.env, &home, k);
     k->nodes = kube_nodes_create(env->loop, k->base.target, &nodes, k);
     (void)kube_nodes_update(k->nodes, object_as(target, target)->spec);
     const struct kube_runs_env runs = {.base = &k->base,

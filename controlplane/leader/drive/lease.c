@@ -118,6 +118,15 @@ bool lease_none(const struct driver *d)
     return !in->granted->lease || (!in->granted->held && nothing_stops(t));
 }
 
+uint64_t lease_held_ms(const struct intent *in)
+{
+    const struct lease_grant *g = in->granted, *o = in->offered;
+
+    if (!g || !g->held || g->lease <= 0)
+        return 0;
+    return (uint64_t)(o ? larger(g->lease, o->lease) : g->lease);
+}
+
 /* Lease, drift of both clocks (1 %), grace and kill time after the last renewal that may have
  * left. */
 uint64_t lease_left_ms(const struct driver *d)

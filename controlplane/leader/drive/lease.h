@@ -29,6 +29,9 @@ bool lease_closes(struct driver *d, struct site *t, bool unwanted);
 int64_t lease_starts_until(const struct driver *d);
 /* Proposes CLOSE where its target was asked after that time, and had it nowhere; true if it did. */
 bool lease_too_late(struct driver *d);
+/* Returns the longest lease that the runners of that try may hold, where all of them have told that
+ * they hold one; 0: they have not. */
+uint64_t lease_held_ms(const struct intent *in);
 /* Its runner holds no lease: silence of its target never ends it, and never proves its end. */
 bool lease_none(const struct driver *d);
 /* Returns the ms for which a runner may still be alive if nobody renews its lease. */

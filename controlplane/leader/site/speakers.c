@@ -3,6 +3,7 @@
  * keeps no such thing. And Targets at one server: each would count what it has as its own, and give
  * it out, so the older one has it, also where the younger one was heard first; the other one stays
  * out of reach, with the reason, until the older one is gone or is at another server. */
+#include "controlplane/leader/drive/lease.h"
 #include "controlplane/leader/site/sites.h"
 
 #include <stdio.h>
@@ -102,6 +103,8 @@ bool site_where(void *arg, const struct run_key *k, struct arena *a, struct run_
     const struct lease_grant *g = s->intent ? s->intent->granted : NULL;
     ret->grace_ms = g && g->grace > 0 ? (uint64_t)g->grace : 0;
     ret->ran = workload_has_run(s);
+    ret->lives = p && phase_live(s->phase) && s->intent && s->intent->try_ == k->try_;
+    ret->lease_ms = ret->lives ? lease_held_ms(s->intent) : 0;
     ret->ns = arena_strdup(a, o->meta->namespace_);
     return n > 0;
 }

@@ -57,8 +57,7 @@ static void mouth_write(struct stream *s, const void *p, size_t n)
 {
     struct guest *g = container_of(s, struct guest, mouth);
 
-    if (g->here)
-        g->base.ev->data(&g->base, p, n, g->base.arg);
+    g->base.ev->data(&g->base, p, n, g->base.arg);
 }
 
 int guest_comes(struct guest *g, struct loop *l, const struct home_token *t,
@@ -81,12 +80,14 @@ int guest_comes(struct guest *g, struct loop *l, const struct home_token *t,
 
 void guest_beats(struct guest *g)
 {
-    wire_tell(&g->mouth, HOME_BEAT, 0, wire_beat, &(const struct wire_beat){.at_ms = 1});
+    if (g->here)
+        wire_tell(&g->mouth, HOME_BEAT, 0, wire_beat, &(const struct wire_beat){.at_ms = 1});
 }
 
 void guest_tells(struct guest *g, const struct run_report *r)
 {
-    wire_tell(&g->mouth, HOME_REPORT, 1, run_report, r);
+    if (g->here)
+        wire_tell(&g->mouth, HOME_REPORT, 1, run_report, r);
 }
 
 void guest_goes(struct guest *g)

@@ -121,7 +121,8 @@ void hub_begin(struct hub_side *h)
         listener_create(W.loop, "127.0.0.1:0", W.server, accepted, h, &h->listener, &port, &e), 0);
     (void)snprintf(h->address, sizeof h->address, "127.0.0.1:%d", port);
     h->door = home_door_create(W.loop, &home_world_keys, arrived, h);
-    h->runs = home_runs_create(W.loop, &runs_events, h);
+    h->env.loop = W.loop;
+    h->runs = home_runs_create(&h->env, &runs_events, h);
 }
 
 void hub_end(struct hub_side *h)

@@ -13,6 +13,7 @@ struct hub_side {
     struct listener *listener;
     struct home_door *door;
     struct home_runs *runs;
+    struct connector_env env;
     char address[32];
     const char *redirect, *refuse; /* whoever shows a good token is sent there; refused for that */
     const struct home_welcome *welcome; /* whoever is taken is told that */

@@ -68,12 +68,12 @@ static uint64_t state_rv(void *arg, int64_t *ret_time_ms)
     return 7;
 }
 
-/* The log: which runs were seen to run. */
+/* The log: which runs were seen to run, and which lease they hold. */
 static bool where(void *arg, const struct run_key *k, struct arena *a, struct run_where *ret)
 {
     const struct connector_rig *r = arg;
 
-    *ret = (struct run_where){.ns = "work", .n = 1};
+    *ret = (struct run_where){.ns = "work", .n = 1, .lives = true, .lease_ms = W.lease_ms};
     ret->nodes = arena_array(a, const char *, 1);
     ret->nodes[0] = "kube.n1";
     ret->ran = run_key_same(&W.ran, k);
@@ -332,6 +332,7 @@ struct connector_rig *kube_rig_begin(uint64_t seed, bool chaos)
     struct connector_rig *r = &W.rig;
 
     W.ranks = 1;
+    W.lease_ms = 0;
     W.manifest = CARRIES_NOTHING;
     W.ran = (struct run_key){.epoch = 0};
     *r = (struct connector_rig){.loop = still_loop_create(seed),

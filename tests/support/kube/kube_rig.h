@@ -10,6 +10,7 @@ struct kube_rig {
     struct object *target; /* "kube" */
     uint32_t ranks;        /* of the next orders, 1 or 3: on n2, n0 and n1 */
     struct run_key ran;    /* of that one the log has that it ran, whatever is told of it later */
+    uint64_t lease_ms;     /* that runners of all runs hold by the log; 0: none */
     /* What the next orders carry: a Job of others, of two containers; a PyTorchJob. */
     enum { CARRIES_NOTHING, CARRIES_JOB, CARRIES_PYTORCHJOB } manifest;
     int stranger_rv;

@@ -20,7 +20,8 @@ static struct world {
     unsigned told;
     bool reachable;
     struct run_worker worker; /* the last that was told of */
-    struct buf reports; /* what the server hands on */
+    struct buf reports;       /* what the server hands on */
+    uint64_t lease_ms;        /* that runners hold by the log */
 } W;
 
 /* ---- the hub ---- */
@@ -84,6 +85,15 @@ static bool tokens(void *arg, const struct run_key *k, uint32_t ranks, struct ar
     return true;
 }
 
+static bool where(void *arg, const struct run_key *k, struct arena *a, struct run_where *ret)
+{
+    (void)arg;
+    (void)k;
+    (void)a;
+    *ret = (struct run_where){.ns = "default", .n = 2, .lives = true, .lease_ms = W.lease_ms};
+    return true;
+}
+
 static int begin(void **state)
 {
     static const struct connector_events events = {
@@ -93,6 +103,7 @@ static int begin(void **state)
                                 .secret_put = secret_put,
                                 .tokens = tokens,
                                 .keys = &report_kit_keys,
+                                .where = where,
                                 .web = &script_web_ops};
     cJSON *j = cJSON_Parse(
         "{\"apiVersion\":\"hanse.dev/v1alpha1\",\"kind\":\"Target\",\"metadata\":{\"name\":\"t1\"},"
@@ -522,6 +533,28 @@ static void the_end_of_one_rank_holds_up_no_lease(void **state)
     assert_int_equal(again.renewals, 1);
 }
 
+/* They were silent before this leader came, and the server goes on to call their run running. */
+static void who_does_not_call_for_a_lease_is_unknown(void **state)
+{
+    struct run_key k = fresh();
+
+    (void)state;
+    submit(&k);
+    object_as(W.target, target)->spec->connection->runners = true;
+    W.lease_ms = 60000;
+    struct asked a = find(&k); /* 15 s pass */
+    assert_int_equal(a.seen.state, RUN_STARTING);
+    W.told = 0;
+    still_loop_run(W.loop, 45000);
+    assert_int_equal(W.told, 0);
+    still_loop_run(W.loop, 1000);
+    assert_int_equal(W.told, 1);
+    assert_int_equal(W.seen.state, RUN_UNKNOWN);
+    assert_non_null(strstr(W.seen.message, "longer than the lease"));
+    a = find(&k);
+    assert_int_equal(a.seen.state, RUN_UNKNOWN);
+}
+
 int main(void)
 {
 #define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
@@ -534,7 +567,8 @@ int main(void)
                                        T(a_forgery_says_nothing),
                                        T(a_report_ends_nothing),
                                        T(what_has_begun_is_not_absent),
-                                       T(the_end_of_one_rank_holds_up_no_lease)};
+                                       T(the_end_of_one_rank_holds_up_no_lease),
+                                       T(who_does_not_call_for_a_lease_is_unknown)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,9 +9,13 @@
 
 static struct world {
     struct loop *loop;
+    struct connector_env env;
     struct home_runs *runs;
     struct guest first, second;
     unsigned told;
+    bool lives; /* all runs, by the log, of so many ranks with such a lease */
+    uint32_t ranks;
+    uint64_t lease_ms;
 } W;
 
 static void told(void *arg, const struct run_key *k)
@@ -21,13 +25,24 @@ static void told(void *arg, const struct run_key *k)
     W.told++;
 }
 
+static bool where(void *arg, const struct run_key *k, struct arena *a, struct run_where *ret)
+{
+    (void)arg;
+    (void)k;
+    (void)a;
+    *ret = (struct run_where){
+        .n = W.ranks, .ns = "work", .ran = true, .lives = W.lives, .lease_ms = W.lease_ms};
+    return true;
+}
+
 static int setup(void **state)
 {
     static const struct home_runs_events events = {.told = told};
 
     (void)state;
-    W = (struct world){.loop = still_loop_create(7)};
-    W.runs = home_runs_create(W.loop, &events, NULL);
+    W = (struct world){.loop = still_loop_create(7), .lives = true, .ranks = 2};
+    W.env = (struct connector_env){.loop = W.loop, .where = where};
+    W.runs = home_runs_create(&W.env, &events, NULL);
     return 0;
 }
 
@@ -136,16 +151,110 @@ static void whoever_waits_to_start_is_not_renewed(void **state)
     assert_true(home_runs_reach(W.runs, &a.key));
 }
 
-/* Of a run that nobody has called for, its server is asked again once somebody has. */
-static void of_a_run_that_nobody_called_for_it_is_not_kept(void **state)
+/* Of a run that nobody has called for, its server is asked again once somebody has; but for one
+ * whose runners must call. */
+static void of_a_run_that_nobody_waits_for_it_is_not_kept(void **state)
+{
+    const struct home_token a = token(1, 0, 2), b = token(2, 0, 2);
+    struct observation o;
+
+    (void)state;
+    home_runs_over(W.runs, &a.key, 1);
+    (void)seen(&a, RUN_RUNNING);
+    assert_false(home_runs_seen(W.runs, &a.key, &o));
+    assert_int_equal(comes(&W.first, &a, &runs), 0);
+    assert_int_equal(W.told, 1);
+    assert_false(home_runs_reach(W.runs, &a.key));
+    W.lease_ms = 20000;
+    home_runs_over(W.runs, &b.key, 1);
+    (void)seen(&b, RUN_RUNNING);
+    assert_int_equal(comes(&W.second, &b, &runs), 0);
+    assert_true(home_runs_reach(W.runs, &b.key));
+    assert_true(home_runs_seen(W.runs, &b.key, &o));
+    assert_int_equal(o.state, RUN_RUNNING);
+}
+
+/* ---- a runner that was silent before this member led ---- */
+#define LEASE_MS 20000
+#define LAPSES_MS (LEASE_MS + LEASE_MS / 100)
+
+/* Nobody calls: its server calls it running, and the log knows which lease its runners held. */
+static void nobody_calls_for_longer_than_the_lease(void **state)
+{
+    const struct home_token a = token(1, 0, 2), b = token(1, 1, 2);
+
+    (void)state;
+    W.lease_ms = LEASE_MS;
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_STARTING);
+    assert_int_equal(seen(&a, RUN_RUNNING).grant, 0);
+    assert_false(seen(&a, RUN_RUNNING).lease_held);
+    assert_false(home_runs_reach(W.runs, &a.key));
+    still_loop_run(W.loop, LAPSES_MS - 1);
+    assert_int_equal(W.told, 0);
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_STARTING);
+    still_loop_run(W.loop, 1);
+    assert_int_equal(W.told, 1);
+    struct observation o = seen(&a, RUN_RUNNING);
+    assert_int_equal(o.state, RUN_UNKNOWN);
+    assert_non_null(strstr(o.message, "longer than the lease"));
+    assert_int_equal(seen(&a, RUN_ENDED).state, RUN_ENDED); /* an end is its server's to tell */
+    assert_int_equal(comes(&W.first, &b, &runs), 0);
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_UNKNOWN); /* the other one has not */
+    assert_int_equal(comes(&W.second, &a, &runs), 0);
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_RUNNING);
+    assert_true(home_runs_reach(W.runs, &a.key));
+}
+
+/* One has called, and ends by its lease, as it is not renewed without the other one. */
+static void one_rank_does_not_call(void **state)
 {
     const struct home_token a = token(1, 0, 2);
 
     (void)state;
-    home_runs_over(W.runs, &a.key, 1);
+    W.lease_ms = LEASE_MS;
     assert_int_equal(comes(&W.first, &a, &runs), 0);
-    assert_int_equal(W.told, 1);
-    assert_false(home_runs_reach(W.runs, &a.key));
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_STARTING);
+    pass(LAPSES_MS - 1);
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_STARTING);
+    unsigned told_before = W.told;
+    pass(1);
+    assert_int_equal(W.told, told_before + 1);
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_UNKNOWN);
+    home_runs_over(W.runs, &a.key, 1); /* and then its server says that it has ended */
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_RUNNING);
+}
+
+/* By the log they hold none, or not all have said so: its server is believed, however long. */
+static void without_a_lease_its_server_is_believed(void **state)
+{
+    const struct home_token a = token(1, 0, 2), b = token(2, 0, 1);
+
+    (void)state;
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_STARTING);
+    assert_int_equal(comes(&W.first, &b, &runs), 0);
+    still_loop_run(W.loop, 86400000);
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_STARTING);
+    W.lives = false; /* the log has left it behind */
+    W.lease_ms = LEASE_MS;
+    still_loop_run(W.loop, 86400000);
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_STARTING);
+}
+
+/* From when it is first told of, not from when this member began: it may lead since then. */
+static void a_longer_lease_is_waited_for(void **state)
+{
+    const struct home_token a = token(1, 0, 1);
+
+    (void)state;
+    W.ranks = 1;
+    still_loop_run(W.loop, 600000);
+    W.lease_ms = LEASE_MS;
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_STARTING);
+    W.lease_ms = 2 * LEASE_MS; /* another one was offered meanwhile */
+    still_loop_run(W.loop, LAPSES_MS);
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_STARTING);
+    still_loop_run(W.loop, LAPSES_MS);
+    assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_UNKNOWN);
 }
 
 int main(void)
@@ -155,7 +264,11 @@ int main(void)
         T(the_others_are_renewed),
         T(its_silence_says_nothing),
         T(whoever_waits_to_start_is_not_renewed),
-        T(of_a_run_that_nobody_called_for_it_is_not_kept),
+        T(of_a_run_that_nobody_waits_for_it_is_not_kept),
+        T(nobody_calls_for_longer_than_the_lease),
+        T(one_rank_does_not_call),
+        T(without_a_lease_its_server_is_believed),
+        T(a_longer_lease_is_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

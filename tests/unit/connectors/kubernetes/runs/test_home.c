@@ -80,11 +80,34 @@ static void the_end_of_one_rank_holds_up_no_lease(void **state)
     object_as(kube_rig.target, target)->spec->connection->runners = false;
 }
 
+/* Its node died ahead of a change of leaders, and its pod is called running for a while yet: that
+ * the lease is over which its runner held by the log is told, unasked. */
+static void who_does_not_call_for_a_lease_is_unknown(void **state)
+{
+    struct connector_rig *r = *state;
+    struct asked a;
+    struct run_key k = contract_running(r, &a);
+
+    object_as(kube_rig.target, target)->spec->connection->runners = true;
+    kube_rig.lease_ms = 20000;
+    assert_int_equal(contract_find(r, &k, CALL_MS, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_STARTING);
+    kube_rig_passes(r, 19000);
+    assert_int_equal(contract_seen_of(r, &k)->state, RUN_STARTING);
+    kube_rig_passes(r, 2000);
+    assert_int_equal(contract_seen_of(r, &k)->state, RUN_UNKNOWN);
+    assert_int_equal(contract_find(r, &k, CALL_MS, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_UNKNOWN);
+    assert_non_null(strstr(a.seen.message, "longer than the lease"));
+    object_as(kube_rig.target, target)->spec->connection->runners = false;
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, kube_rig_setup, kube_rig_teardown)
     const struct CMUnitTest tests[] = {T(who_has_not_called_home_is_told_of),
-                                       T(the_end_of_one_rank_holds_up_no_lease)};
+                                       T(the_end_of_one_rank_holds_up_no_lease),
+                                       T(who_does_not_call_for_a_lease_is_unknown)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

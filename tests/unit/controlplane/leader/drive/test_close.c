@@ -430,6 +430,56 @@ static void test_a_refused_checkpoint_is_judged(void **state)
     checkpoint_refused_in(PHASE_UNKNOWN, RUN_ENDED, "StartedTooLate", false);
 }
 
+static void lease_step(struct world *x, enum run_step step, int64_t ms, int64_t number)
+{
+    struct lease_grant g = {.lease = ms, .grace = 1000, .kill = 5000, .number = number};
+    union command c = {.run = {.head = {.type = CMD_RUN},
+                               .step = step,
+                               .epoch = 1,
+                               .try_ = 1,
+                               .name = "w",
+                               .grant = &g}};
+
+    g.held = step == STEP_GRANT;
+    str_copy(c.run.ns, sizeof c.run.ns, x->kit.ns);
+    str_copy(c.run.uid, sizeof c.run.uid, x->d.uid);
+    assert_int_equal(kit_apply(&x->kit, &c).code, 0);
+    x->brain.root = x->kit.root;
+}
+
+/* What a connector learns of it: whether that very try lives, and which lease all its runners have
+ * said that they hold. */
+static void test_connectors_are_told_of_what_the_log_has(void **state)
+{
+    struct run_where at = {.lives = false};
+    struct world x;
+    AUTO_ARENA a = arena_create(0);
+
+    (void)state;
+    unknown(&x, true, false, 0);
+    struct run_key k = x.d.key, other = k, later = k;
+    other.try_ = 2;
+    later.epoch = 2;
+    assert_true(site_where(&x.site, &k, a, &at));
+    assert_true(at.lives);
+    assert_int_equal(at.lease_ms, 0);
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_SEEN).code, 0);
+    assert_int_equal(kit_run(&x.kit, "w", 1, 1, STEP_RUNNING).code, 0);
+    lease_step(&x, STEP_OFFER, 60000, 2);
+    assert_true(site_where(&x.site, &k, a, &at));
+    assert_int_equal(at.lease_ms, 0);
+    lease_step(&x, STEP_GRANT, 60000, 2);
+    assert_true(site_where(&x.site, &k, a, &at));
+    assert_true(at.lives);
+    assert_int_equal(at.lease_ms, 60000);
+    assert_int_equal(at.n, 1);
+    assert_true(site_where(&x.site, &other, a, &at));
+    assert_false(at.lives);
+    assert_int_equal(at.lease_ms, 0);
+    assert_false(site_where(&x.site, &later, a, &at));
+    world_fini(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -443,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_why_it_is_unknown_is_told_anew),
         cmocka_unit_test(test_a_runner_that_began_nothing_has_ended),
         cmocka_unit_test(test_a_refused_checkpoint_is_judged),
+        cmocka_unit_test(test_connectors_are_told_of_what_the_log_has),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,6 +128,27 @@ static void test_none_is_granted_where_nothing_stops_itself(void **state)
     world_fini(&x);
 }
 
+/* What a driver is told, who has not heard the runners themselves. */
+static void test_what_all_runners_may_hold(void **state)
+{
+    struct lease_grant granted = {.lease = 60000, .number = 3};
+    struct lease_grant offered = {.lease = 90000, .number = 4};
+    struct intent in = {.op = INTENT_SUBMIT};
+
+    (void)state;
+    assert_int_equal(lease_held_ms(&in), 0);
+    in.granted = &granted;
+    assert_int_equal(lease_held_ms(&in), 0); /* nobody has said that it holds it */
+    granted.held = true;
+    assert_int_equal(lease_held_ms(&in), 60000);
+    in.offered = &offered;
+    assert_int_equal(lease_held_ms(&in), 90000);
+    offered.lease = 6000;
+    assert_int_equal(lease_held_ms(&in), 60000);
+    granted.lease = 0;
+    assert_int_equal(lease_held_ms(&in), 0);
+}
+
 static bool none_is_held(struct world *x)
 {
     struct object *o = object_make(kind_by_id(KIND_WORKLOAD), x->w);
@@ -264,6 +285,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_was_granted_is_waited_for),
         cmocka_unit_test(test_what_was_offered_may_be_held_as_well),
+        cmocka_unit_test(test_what_all_runners_may_hold),
         cmocka_unit_test(test_none_is_granted_where_nothing_stops_itself),
         cmocka_unit_test(test_a_lease_that_nobody_told_of_proves_nothing),
         cmocka_unit_test(test_older_logs_are_taken_for_the_longest),
