@@ -199,26 +199,39 @@ static void fill_lapsed(const struct home_run *r, struct observation *o)
 }
 
 /* ---- who has not called ---- */
-/* Returns the longest lease that all its runners may hold by the log; 0: none is known. */
-static uint64_t logged_lease(const struct home_runs *h, const struct run_key *k, int64_t *ret_ranks)
+struct logged {
+    int64_t ranks;
+    uint64_t lease_ms; /* the longest that all its runners may hold; 0: none is known */
+};
+
+/* Returns whether the log has it alive; else ret is all zero. */
+static bool log_look(const struct home_runs *h, const struct run_key *k, struct logged *ret)
 {
     struct run_where at = {.lives = false};
     AUTO_ARENA a = arena_create(0);
 
+    *ret = (struct logged){0};
     if (!h->env->where || !h->env->where(h->env->arg, k, a, &at) || !at.lives)
-        return 0;
-    *ret_ranks = at.n;
-    return at.lease_ms;
+        return false;
+    *ret = (struct logged){at.n, at.lease_ms};
+    return true;
+}
+
+bool home_run_lives(const struct home_run *r)
+{
+    struct logged at;
+
+    return log_look(r->home, &r->key, &at);
 }
 
 struct home_run *home_run_await(struct home_runs *h, const struct run_key *k)
 {
     struct home_run *r = home_run_find(h, k);
-    int64_t ranks = 0;
+    struct logged at;
 
-    if (r)
+    if (r || !log_look(h, k, &at) || !at.lease_ms)
         return r;
-    return logged_lease(h, k, &ranks) ? home_run_make(h, k, ranks) : NULL;
+    return home_run_make(h, k, at.ranks);
 }
 
 /* Nobody has heard anything of a rank, neither from it nor that it is over. */
@@ -235,18 +248,19 @@ static bool one_unheard(const struct home_run *r)
  * it a call, would have come here: by now whoever held it has ended its program, or is no more. */
 static void fill_unheard(struct home_run *r, bool runs, struct observation *o)
 {
-    uint64_t now = loop_now_ms(r->home->loop), lease, lapses;
-    int64_t ranks;
+    uint64_t now = loop_now_ms(r->home->loop), lapses;
+    struct logged at;
 
     timer_stop(&r->look);
     if (!runs || o->state == RUN_UNKNOWN || !one_unheard(r) || PLANTED("home.silent-runs-on"))
         return;
-    lease = logged_lease(r->home, &r->key, &ranks);
-    lapses = r->since_ms + lease + lease / 100;
-    if (lease && now < lapses)
-        timer_start(&r->look, lapses - now);
-    if (!lease || now < lapses)
+    if (!log_look(r->home, &r->key, &at) || !at.lease_ms)
         return;
+    lapses = r->since_ms + at.lease_ms + at.lease_ms / 100;
+    if (now < lapses) {
+        timer_start(&r->look, lapses - now);
+        return;
+    }
     o->state = RUN_UNKNOWN;
     str_copy(o->message, sizeof o->message,
              "not all of its runners have called since this member of the hub leads, for longer "

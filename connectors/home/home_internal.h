@@ -61,8 +61,9 @@ struct home_runs {
     struct loop *loop;
     const struct connector_env *env;
     struct list all;
-    void *by_key; /* tsearch tree of struct home_run */
-    unsigned n;   /* sessions of all runs */
+    void *by_key;     /* tsearch tree of struct home_run */
+    unsigned n;       /* sessions of all runs */
+    uint64_t room_ms; /* when it was last looked for those that are not waited for; 0: never */
     uint64_t next_stream;
     char members[HOME_ADDRESSES_MAX][PEER_NAME_MAX]; /* of the hub; told to all who are here */
     unsigned n_members;
@@ -76,6 +77,7 @@ struct home_runs {
 /* When the lease is over that a runner held which is silent, by what it said last: nobody renews it
  * any more. loop_now_ms; 0: it is here or over, its program does not run, or it held none. */
 uint64_t home_lapses_ms(const struct home_session *x);
+bool home_run_lives(const struct home_run *r); /* by the log: it is waited for */
 /* Finds it, or makes it where by the log its runners hold a lease: they must call. NULL: nobody
  * waits for them. */
 struct home_run *home_run_await(struct home_runs *h, const struct run_key *k);

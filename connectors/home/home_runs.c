@@ -9,9 +9,10 @@
 #include <search.h>
 #include <string.h>
 
-#define RUNNERS_MAX 8192 /* of one target, also those that were here and are not */
-#define SILENCE_MS 5000  /* five missed beats */
-#define LAST_LOOKS 3     /* turns of the loop in which what lies in the socket is read first */
+#define RUNNERS_MAX 8192   /* of one target, also those that were here and are not */
+#define ROOM_EVERY_MS 1000 /* among them it is looked for those that are not waited for any more */
+#define SILENCE_MS 5000    /* five missed beats */
+#define LAST_LOOKS 3       /* turns of the loop in which what lies in the socket is read first */
 #define FRAME_MAX_BYTES 65536
 static const struct stream_events nobody = {0};
 
@@ -128,14 +129,20 @@ static void run_free(struct home_run *r, const char *why)
     mem_free(r);
 }
 
-/* Room for one more: the oldest run goes of which nobody is here. */
+/* Room for one more: those go that the log has left behind. Of whoever else is silent it still
+ * counts since when, and what it said last. */
 static bool room_make(struct home_runs *h)
 {
+    uint64_t now = loop_now_ms(h->loop);
+
+    if (h->n < RUNNERS_MAX)
+        return true;
+    if (h->room_ms && now - h->room_ms < ROOM_EVERY_MS)
+        return false;
+    h->room_ms = now;
     list_for_each_safe (it, tmp, &h->all) {
-        if (h->n < RUNNERS_MAX)
-            break;
         struct home_run *r = container_of(it, struct home_run, link);
-        if (!run_here(r))
+        if (!run_here(r) && !home_run_lives(r))
             run_free(r, "");
     }
     return h->n < RUNNERS_MAX;
@@ -342,8 +349,9 @@ int home_runs_take(struct home_runs *h, const struct home_arrival *a, struct err
         return err_set(err, E_CONFLICT, "%s", why);
     }
     if (!x && !room_make(h)) {
-        home_refuse(a->stream, HOME_NOT_NOW, "too many runners of its target have come");
-        return err_set(err, E_LIMIT, "more than %d runners have come", RUNNERS_MAX);
+        home_refuse(a->stream, HOME_NOT_NOW,
+                    "too many runners of its target are here, or waited for");
+        return err_set(err, E_LIMIT, "more than %d runners are here, or waited for", RUNNERS_MAX);
     }
     if (!r || !home_run_find(h, &t->key)) /* room_make may have let it go */
         r = home_run_make(h, &t->key, t->ranks);

@@ -16,6 +16,7 @@ static struct world {
     bool lives; /* all runs, by the log, of so many ranks with such a lease */
     uint32_t ranks;
     uint64_t lease_ms;
+    char left[64]; /* but for that one, which has ended by the log */
 } W;
 
 static void told(void *arg, const struct run_key *k)
@@ -28,10 +29,12 @@ static void told(void *arg, const struct run_key *k)
 static bool where(void *arg, const struct run_key *k, struct arena *a, struct run_where *ret)
 {
     (void)arg;
-    (void)k;
     (void)a;
-    *ret = (struct run_where){
-        .n = W.ranks, .ns = "work", .ran = true, .lives = W.lives, .lease_ms = W.lease_ms};
+    *ret = (struct run_where){.n = W.ranks,
+                              .ns = "work",
+                              .ran = true,
+                              .lives = W.lives && strcmp(k->uid, W.left) != 0,
+                              .lease_ms = W.lease_ms};
     return true;
 }
 
@@ -257,6 +260,62 @@ static void a_longer_lease_is_waited_for(void **state)
     assert_int_equal(seen(&a, RUN_RUNNING).state, RUN_UNKNOWN);
 }
 
+/* ---- more than there is room for ---- */
+#define RUNNERS_MAX 8192
+
+/* They come, and fall silent at once. */
+static void many_come(unsigned from, unsigned n)
+{
+    for (unsigned i = from; i < from + n; i++) {
+        const struct home_token t = token(i, 0, 1);
+        assert_int_equal(comes(&W.first, &t, &runs), 0);
+        guest_goes(&W.first);
+    }
+}
+
+/* Each of them is judged by its silence: a newcomer has to wait until the log has an end of one. */
+static void none_is_forgotten_that_is_waited_for(void **state)
+{
+    const struct home_token first = token(1, 0, 1), last = token(RUNNERS_MAX, 0, 1),
+                            new = token(RUNNERS_MAX + 1, 0, 1);
+    struct observation o;
+
+    (void)state;
+    W.ranks = 1;
+    many_come(1, RUNNERS_MAX);
+    assert_int_equal(seen(&first, RUN_RUNNING).state, RUN_RUNNING);
+    assert_int_equal(seen(&last, RUN_RUNNING).state, RUN_RUNNING);
+    assert_int_equal(comes(&W.second, &new, &runs), E_LIMIT);
+    assert_false(W.second.here || W.second.over); /* it is to come again */
+    assert_non_null(strstr(W.second.refused, "too many"));
+    assert_true(home_runs_seen(W.runs, &first.key, &o));
+    still_loop_run(W.loop, runs.lease_ms + 1);
+    assert_int_equal(seen(&first, RUN_RUNNING).state, RUN_UNKNOWN);
+    assert_int_equal(comes(&W.second, &new, &runs), E_LIMIT); /* it is still to be unknown */
+    assert_int_equal(seen(&first, RUN_RUNNING).state, RUN_UNKNOWN);
+    str_copy(W.left, sizeof W.left, last.key.uid);
+    still_loop_run(W.loop, 1000); /* it is not looked for at each that comes */
+    assert_int_equal(comes(&W.second, &new, &runs), 0);
+    assert_true(W.second.here);
+    assert_int_equal(seen(&first, RUN_RUNNING).state, RUN_UNKNOWN);
+    assert_false(home_runs_seen(W.runs, &last.key, &o));
+}
+
+/* Nobody waits for those that the log has left behind: they make room together. */
+static void who_is_left_behind_makes_room(void **state)
+{
+    const struct home_token first = token(1, 0, 1);
+
+    (void)state;
+    W.ranks = 1;
+    assert_int_equal(comes(&W.second, &first, &runs), 0); /* and stays */
+    many_come(2, RUNNERS_MAX - 1);
+    W.lives = false;
+    many_come(RUNNERS_MAX + 1, RUNNERS_MAX - 1);
+    assert_true(W.second.here);
+    assert_true(home_runs_reach(W.runs, &first.key));
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -269,6 +328,8 @@ int main(void)
         T(one_rank_does_not_call),
         T(without_a_lease_its_server_is_believed),
         T(a_longer_lease_is_waited_for),
+        T(none_is_forgotten_that_is_waited_for),
+        T(who_is_left_behind_makes_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
