@@ -11,7 +11,8 @@
 
 #define TICK_MS 5000
 #define SOON_MS 50
-#define CLAIM_MS 3000 /* the node is told as taken for so long before its Job is made */
+#define CLAIM_MS 3000   /* the node is told as taken for so long before its Job is made */
+#define PAUSE_MS 300000 /* after one that says nothing; twice as long after each further one */
 #define REFUSED_MS 60000
 #define UNKNOWN_MS 5000
 #define ANSWER_MS 10000
@@ -58,11 +59,8 @@ static const char *place_of(const struct kube_checks *c)
 }
 
 /* ---- requests ---- */
-void kube_checks_complain(struct kube_checks *c, const char *node, const char *why)
+static void not_diagnosed(const struct kube_checks *c, const char *node, const char *why)
 {
-    if (strcmp(c->complained, why) == 0)
-        return;
-    str_cut_words(c->complained, sizeof c->complained, why);
     log_event(LOG_WARN, "kubernetes.diagnostics",
               LOG_FIELDS({"target", log_str(c->env.base->target)}, {"node", log_str(node)},
                          {"why", log_str(why)}));
@@ -72,6 +70,14 @@ void kube_checks_complain(struct kube_checks *c, const char *node, const char *w
         (void)snprintf(text, sizeof text, "node %.100s is not diagnosed: %.250s", node, why);
         e->events->not_given(e->arg, "NotDiagnosed", text);
     }
+}
+
+static void complain(struct kube_checks *c, const char *node, const char *why)
+{
+    if (strcmp(c->complained, why) == 0)
+        return;
+    str_cut_words(c->complained, sizeof c->complained, why);
+    not_diagnosed(c, node, why);
 }
 
 static void send(struct kube_checks *c, struct kube_client *client, const struct kube_ask *ask,
@@ -94,15 +100,16 @@ static void deleted(void *arg, const struct kube_answer *a)
     c->rq = NULL;
     if (x)
         x->again_ms = now_ms(c) + (a->out == OUT_REJECTED ? REFUSED_MS : UNKNOWN_MS);
+    if (x)
+        x->let_go = a->out != OUT_REJECTED;
     if (x && a->out == OUT_REJECTED && strcmp(a->reason, "NotFound") == 0)
         kube_check_drop(c, x);
     else if (x && a->out == OUT_REJECTED)
-        kube_checks_complain(c, x->node->name, a->err->text);
+        complain(c, x->node->name, a->err->text);
     kube_checks_soon(c);
 }
 
-static void check_delete(struct kube_checks *c, struct kube_client *client,
-                         const struct kube_check *x)
+static void check_delete(struct kube_checks *c, struct kube_client *client, struct kube_check *x)
 {
     cJSON *body = cJSON_CreateObject();
     char path[256];
@@ -115,6 +122,7 @@ static void check_delete(struct kube_checks *c, struct kube_client *client,
     send(c, client,
          &(const struct kube_ask){.method = "DELETE", .path = path, .body = body, .done = deleted},
          x->uid);
+    x->let_go = true;
     cJSON_Delete(body);
 }
 
@@ -132,7 +140,7 @@ static void made(void *arg, const struct kube_answer *a)
     else if (strcmp(a->reason, "AlreadyExists") != 0)
         c->refused_ms = now_ms(c) + REFUSED_MS;
     if (a->out == OUT_REJECTED && a->status != 429 && strcmp(a->reason, "AlreadyExists") != 0)
-        kube_checks_complain(c, c->asked, a->err->text);
+        complain(c, c->asked, a->err->text);
     if (x) {
         x->making = false;
         if (a->out == OUT_REJECTED)
@@ -140,6 +148,21 @@ static void made(void *arg, const struct kube_answer *a)
         kube_nodes_checked(c->env.nodes, x->name);
     }
     kube_checks_soon(c);
+}
+
+/* What ended last says nothing. */
+static bool nothing_last(const struct kube_newest *n)
+{
+    return n->nothing && !(n->verdict && kube_check_later(n->verdict, n->nothing));
+}
+
+/* So many in a row have said nothing of that node by now. */
+static unsigned in_vain(const struct kube_checked *x)
+{
+    const struct kube_newest n = kube_newest_of(x);
+    unsigned told = nothing_last(&n) ? kube_check_in_vain(n.nothing->name) + 1 : 0;
+
+    return told > x->taken ? told : x->taken;
 }
 
 static void check_make(struct kube_checks *c, struct kube_client *client, struct kube_checked *x,
@@ -158,12 +181,12 @@ static void check_make(struct kube_checks *c, struct kube_client *client, struct
     struct err err;
     cJSON *job = NULL;
 
-    if (kube_check_name(e, ask.place, x->name, wall_ms(c) / d->every, name))
+    if (kube_check_name(e, ask.place, x->name, wall_ms(c) / d->every, in_vain(x), name))
         job = kube_check_job(e, &ask, &err);
     else
         (void)err_set(&err, E_UNAVAIL, "this hub has no keys by which it could mark what it makes");
     if (!job) {
-        kube_checks_complain(c, x->name, err.text);
+        complain(c, x->name, err.text);
         c->refused_ms = now_ms(c) + REFUSED_MS;
         return;
     }
@@ -173,6 +196,41 @@ static void check_make(struct kube_checks *c, struct kube_client *client, struct
          &(const struct kube_ask){.method = "POST", .path = path, .body = job, .done = made},
          x->name);
     cJSON_Delete(job);
+}
+
+/* ---- what says nothing ---- */
+static int64_t pause_ms(const struct kube_checks *c, unsigned in_vain_before)
+{
+    const struct kubernetes_diagnostics *d = wanted(c);
+    int64_t most = d ? d->every : 0, ms = PAUSE_MS;
+
+    for (unsigned i = 0; i < in_vain_before && ms < most; i++)
+        ms *= 2;
+    return ms < most ? ms : most;
+}
+
+void kube_checks_taken(struct kube_checks *c, const struct kube_check *x)
+{
+    unsigned before = kube_check_in_vain(x->name);
+
+    x->node->taken = before + 1;
+    x->node->again_ms = now_ms(c) + (uint64_t)pause_ms(c, before);
+}
+
+/* Each node once, until one says something of it. */
+static void voids_tell(const struct kube_checks *c)
+{
+    list_for_each (it, &c->nodes) {
+        struct kube_checked *x = container_of(it, struct kube_checked, link);
+        const struct kube_newest n = kube_newest_of(x);
+        bool is_void = nothing_last(&n) || (n.going && n.going->taken);
+        if (!is_void || x->told || x->seen != c->turn)
+            continue;
+        x->told = true;
+        not_diagnosed(c, x->name,
+                      "its diagnostics have ended without having begun, or were taken away: they "
+                      "say nothing of it, and are tried again");
+    }
 }
 
 /* ---- what is let go ---- */
@@ -185,16 +243,15 @@ static bool is_over(const struct kube_checks *c, const struct kube_checked *x,
         return true;
     if (k->v.is == CHECK_GOING)
         return k != n.going || k->taken || x->yields || x->held == c->turn;
-    return k != n.verdict &&
-           (k != n.nothing || (n.verdict && kube_check_later(n.verdict, n.nothing)));
+    return k != n.verdict && (k != n.nothing || !nothing_last(&n));
 }
 
-static const struct kube_check *one_over(const struct kube_checks *c)
+static struct kube_check *one_over(const struct kube_checks *c)
 {
     list_for_each (it, &c->nodes) {
         const struct kube_checked *x = container_of(it, struct kube_checked, link);
         list_for_each (jt, &x->checks) {
-            const struct kube_check *k = container_of(jt, struct kube_check, link);
+            struct kube_check *k = container_of(jt, struct kube_check, link);
             if (!k->deleting && k->again_ms <= now_ms(c) && is_over(c, x, k))
                 return k;
         }
@@ -209,10 +266,9 @@ static int64_t due_ms(const struct kube_checks *c, const struct kube_checked *x)
     const struct kube_newest n = kube_newest_of(x);
     int64_t at = n.verdict ? n.verdict->v.over_ms + d->every : 0, again;
 
-    if (!n.nothing || (n.verdict && kube_check_later(n.verdict, n.nothing)))
+    if (!nothing_last(&n))
         return at;
-    again =
-        n.nothing->v.over_ms + (d->every < KUBE_CHECK_RETRY_MS ? d->every : KUBE_CHECK_RETRY_MS);
+    again = n.nothing->v.over_ms + pause_ms(c, kube_check_in_vain(n.nothing->name));
     return again > at ? again : at;
 }
 
@@ -324,7 +380,9 @@ static void on_tick(void *arg)
     kube_nodes_each(c->env.nodes, node_seen, c);
     kube_runs_each_node(c->env.runs, node_held, c);
     nodes_tidy(c);
-    const struct kube_check *over = one_over(c);
+    if (d)
+        voids_tell(c);
+    struct kube_check *over = one_over(c);
     if (over)
         check_delete(c, client, over);
     claims_look(c, client);

@@ -25,10 +25,12 @@ struct kube_check_verdict {
 };
 
 /* ---- the Job (job.c) ---- */
-/* The name of the diagnostics of that node in that period: it is made once, however often it is
- * asked for, and nobody can tell it ahead. false: this hub has no keys. */
+/* The name of the diagnostics of that node in that period, after so many in a row that said
+ * nothing: it is made once, however often it is asked for, and nobody can tell it ahead. false:
+ * this hub has no keys. */
 bool kube_check_name(const struct connector_env *e, const char *place, const char *node,
-                     int64_t period, char ret[KUBE_CHECK_NAME_MAX]);
+                     int64_t period, unsigned in_vain, char ret[KUBE_CHECK_NAME_MAX]);
+unsigned kube_check_in_vain(const char *name); /* so many were before the one of that name */
 /* By its mark one of this hub's. */
 bool kube_check_is_ours(const struct connector_env *e, const cJSON *job);
 struct kube_check_ask {
@@ -47,15 +49,15 @@ void kube_check_why(const struct kube_check_verdict *v, const char *words, char 
 
 /* ---- what is known (records.c) ---- */
 #define KUBE_CHECK_UID_MAX 40
-#define KUBE_CHECK_RETRY_MS 600000 /* after one that said nothing, or was taken away */
-struct kube_check {                /* a Job */
-    struct list link;              /* checked.checks, as they were told */
+struct kube_check {   /* a Job */
+    struct list link; /* checked.checks, as they were told */
     struct kube_checked *node;
     char uid[KUBE_CHECK_UID_MAX], name[KUBE_CHECK_NAME_MAX], place[64];
     struct kube_check_verdict v;
     char *words; /* the last ones of its program; NULL: none were told */
     bool listed, deleting;
-    bool taken; /* others had its pod deleted: it will say nothing */
+    bool let_go; /* its deletion was asked for: that takes its pod along */
+    bool taken;  /* others had its pod deleted: it will say nothing */
     uint64_t again_ms;
 };
 struct kube_checked { /* a node */
@@ -66,6 +68,8 @@ struct kube_checked { /* a node */
     uint64_t seen, held; /* the turn in which it was a node of the target, and held by a run */
     bool making;         /* the request for its Job is under way */
     bool yields;         /* an order for it has come */
+    bool told;           /* that they say nothing, since they said something last */
+    unsigned taken;      /* so many in a row have said nothing: the last one's pod was taken */
     char name[];
 };
 struct kube_checks {
@@ -95,7 +99,8 @@ struct kube_check *kube_check_find(const struct kube_checks *c, const char *uid)
 void kube_check_drop(struct kube_checks *c, struct kube_check *x);
 
 /* ---- when they begin (diagnostics.c) ---- */
+/* Its pod was taken by others, and by now it has gone. */
+void kube_checks_taken(struct kube_checks *c, const struct kube_check *x);
 void kube_checks_soon(struct kube_checks *c); /* there may be something to do */
-void kube_checks_complain(struct kube_checks *c, const char *node, const char *why); /* once */
 
 #endif

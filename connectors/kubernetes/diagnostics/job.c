@@ -11,7 +11,9 @@
 #include <string.h>
 
 #define GRACE_S 10
+#define NAME_HEAD "hanse-diagnostics-n"
 #define NODE_DIGITS 16
+#define TRIES_MAX 9999
 #define MAC_DIGITS ((size_t)2 * HOME_MAC_BYTES)
 #define TEXT_MAX 1024
 
@@ -28,19 +30,30 @@ static const char *cluster_of(const struct connector_env *e)
 
 /* ---- names and marks ---- */
 bool kube_check_name(const struct connector_env *e, const char *place, const char *node,
-                     int64_t period, char ret[KUBE_CHECK_NAME_MAX])
+                     int64_t period, unsigned in_vain, char ret[KUBE_CHECK_NAME_MAX])
 {
     unsigned char mac[HOME_MAC_BYTES];
-    char text[TEXT_MAX], digits[NODE_DIGITS + 1];
+    char text[TEXT_MAX], digits[NODE_DIGITS + 1], tries[16] = "";
 
     (void)snprintf(text, sizeof text, "hanse-kube-diagnostics-name-1/%s/%s/%s", cluster_of(e),
                    place, node);
     if (!e->keys || !e->keys->again || !e->keys->again(e->keys->arg, 0, text, mac))
         return false;
     hex_print(mac, NODE_DIGITS, digits);
-    (void)snprintf(ret, KUBE_CHECK_NAME_MAX, "hanse-diagnostics-n%s-%lld", digits,
-                   (long long)period);
+    if (in_vain)
+        (void)snprintf(tries, sizeof tries, "-%u", in_vain < TRIES_MAX ? in_vain : TRIES_MAX);
+    (void)snprintf(ret, KUBE_CHECK_NAME_MAX, NAME_HEAD "%s-%lld%s", digits, (long long)period,
+                   tries);
     return true;
+}
+
+unsigned kube_check_in_vain(const char *name)
+{
+    const size_t head = sizeof NAME_HEAD - 1 + NODE_DIGITS + 1;
+    const char *dash = strlen(name) > head ? strchr(name + head, '-') : NULL;
+    unsigned long n = dash ? strtoul(dash + 1, NULL, 10) : 0;
+
+    return n < TRIES_MAX ? (unsigned)n : TRIES_MAX;
 }
 
 static void mark_text(const struct connector_env *e, const char *place, const char *name,

@@ -138,10 +138,10 @@ static void verdict_take(struct kube_checks *c, struct kube_check *x, const cJSO
     kube_check_read(job, &x->v);
     x->deleting = kube_deleting(job);
     x->listed = true;
-    if (was != x->v.is && x->v.is == CHECK_VOID)
-        kube_checks_complain(c, x->node->name,
-                             "its diagnostics have ended without having begun, or were "
-                             "taken away: they say nothing of it");
+    if (was != x->v.is && (x->v.is == CHECK_PASSED || x->v.is == CHECK_FAILED)) {
+        x->node->taken = 0;
+        x->node->told = false;
+    }
     kube_nodes_checked(c->env.nodes, x->node->name);
     kube_checks_soon(c);
 }
@@ -152,8 +152,8 @@ bool kube_checks_job(struct kube_checks *c, enum kube_change change, const cJSON
     bool ours = kube_check_is_ours(&c->env.base->env, job);
 
     if (x && (change == KUBE_GONE || !ours)) {
-        if (x->taken)
-            x->node->again_ms = loop_now_ms(c->env.base->env.loop) + KUBE_CHECK_RETRY_MS;
+        if (x->taken && x->v.is == CHECK_GOING)
+            kube_checks_taken(c, x);
         kube_check_drop(c, x);
         kube_checks_soon(c);
     }
@@ -238,7 +238,7 @@ void kube_checks_pod(struct kube_checks *c, enum kube_change change, const cJSON
     if (end) {
         words_take(x, kube_text(end, "message"));
         kube_nodes_checked(c->env.nodes, x->node->name);
-    } else if (kube_deleting(pod) && !x->deleting && x->v.is == CHECK_GOING) {
+    } else if (kube_deleting(pod) && !x->deleting && !x->let_go && x->v.is == CHECK_GOING) {
         x->taken = true;
         kube_checks_soon(c);
     }

@@ -12,9 +12,10 @@
     "\"spec\":{\"type\":\"kubernetes\",\"tier\":\"hub\",\"connection\":{\"server\":"               \
     "\"https://kube.test:6443\",\"credentialsFrom\":{\"secret\":\"login\"}},\"kubernetes\":{"      \
     "\"runner\":{\"image\":\"runner\"}" more "}}}"
-#define DIAGNOSTICS(command, more)                                                                 \
+#define DIAGNOSTICS_EVERY(every, command, more)                                                    \
     ",\"diagnostics\":{\"image\":\"dcgm\",\"command\":[\"" command "\",\"$HOME\"],\"namespace\":"  \
-    "\"work\",\"every\":\"1h\",\"timeout\":\"5m\"" more "}"
+    "\"work\",\"every\":\"" every "\",\"timeout\":\"5m\"" more "}"
+#define DIAGNOSTICS(command, more) DIAGNOSTICS_EVERY("1h", command, more)
 
 static void says(struct connector_rig *r, const char *text)
 {
@@ -73,6 +74,14 @@ static struct told {
     char reason[128], message[256];
 } told[KUBE_WORLD_NODES];
 static const struct connector_events *rigs;
+static unsigned complaints[KUBE_WORLD_NODES];
+
+static void on_not_given(void *arg, const char *reason, const char *why)
+{
+    (void)arg;
+    assert_string_equal(reason, "NotDiagnosed");
+    complaints[kube_world_number(why + strlen("node n"))]++;
+}
 
 static void on_nodes(void *arg, const struct inventory_page *p)
 {
@@ -101,6 +110,7 @@ static void env(struct connector_rig *r, struct connector_env *ret)
     rigs = ret->events;
     events = *rigs;
     events.nodes = on_nodes;
+    events.not_given = on_not_given;
     ret->events = &events;
 }
 
@@ -110,6 +120,7 @@ static int setup(void **state)
     struct connector_rig *r = *state;
 
     memset(told, 0, sizeof told);
+    memset(complaints, 0, sizeof complaints);
     r->env = env;
     connector_rig_end(r);
     connector_rig_begin(r);
@@ -271,6 +282,7 @@ static void an_order_goes_first(void **state)
     assert_int_equal(checks("jobs", "n1", false), 0);
     assert_int_equal(checks("jobs", NULL, false), 2);
     assert_true(node_told(r, 1).open);
+    assert_int_equal(complaints[1], 0); /* others took nothing away */
     contract_ask_begin(r, &a, CALL_MS);
     r->ops->stop(r->connector, &k, 1000, &a.call);
     (void)contract_ask_end(r, &a);
@@ -304,11 +316,12 @@ static void what_others_do_is_no_verdict(void **state)
         }
     }
     assert_true(connector_until(r, none_is, (void *)(uintptr_t) "n0", 60000));
-    kube_rig_passes(r, 300000);
+    kube_rig_passes(r, 240000);
     assert_false(node_told(r, 0).faulty);
     assert_int_equal(checks("jobs", "n0", false), 0); /* not at once */
-    kube_rig_passes(r, 600000);
+    kube_rig_passes(r, 120000);
     assert_int_equal(checks("jobs", "n0", false), 1);
+    assert_int_equal(complaints[0], 1);
     /* A copy of its labels on somebody's Job is not ours. */
     cJSON *copy = cJSON_Duplicate(check_job("n0")->doc, true);
     cJSON *meta = cJSON_GetObjectItem(copy, "metadata");
@@ -321,6 +334,93 @@ static void what_others_do_is_no_verdict(void **state)
     kube_rig_passes(r, 60000);
     assert_int_equal(checks("jobs", NULL, false), 1);
     assert_non_null(kube_world_find("jobs", "work", "theirs"));
+}
+
+/* Passes until another Job than `uid` is the newest on n0, which takes its place; returns how long
+ * it took. */
+static uint64_t next_try(struct connector_rig *r, char uid[64])
+{
+    uint64_t from = loop_now_ms(r->loop);
+
+    for (;;) {
+        const struct kube_object *newest = NULL;
+        list_for_each (it, &kube_world.objects) {
+            const struct kube_object *o = container_of(it, struct kube_object, link);
+            if (!strcmp(o->kind, "jobs") && is_check(o) &&
+                !strcmp(kube_annotation(o->doc, "hanse.dev/node"), "n0"))
+                newest = o;
+        }
+        if (newest && strcmp(kube_text(newest->doc, "metadata.uid"), uid) != 0) {
+            str_copy(uid, 64, kube_text(newest->doc, "metadata.uid"));
+            return loop_now_ms(r->loop) - from;
+        }
+        assert_true(loop_now_ms(r->loop) - from < 7200000);
+        kube_rig_passes(r, 5000);
+    }
+}
+
+static void took_minutes(uint64_t ms, unsigned minutes)
+{
+    assert_true(ms + 10000 >= minutes * 60000u && ms <= minutes * 60000u + 40000);
+}
+
+/* Their pods do not even begin: each is tried again, after pauses that grow up to its period. That
+ * is told once; and once one has said something, all of it begins anew. */
+static void what_never_began_is_tried_again_soon(void **state)
+{
+    static const unsigned minutes[] = {5, 10, 20, 20};
+    struct connector_rig *r = *state;
+    char uid[64] = "";
+
+    kube_world.turns_away = "UnexpectedAdmissionError";
+    says(r, SAYS(DIAGNOSTICS_EVERY("20m", "passes", ",\"atOnce\":3")));
+    (void)next_try(r, uid);
+    for (size_t i = 0; i < sizeof minutes / sizeof *minutes; i++) {
+        took_minutes(next_try(r, uid), minutes[i]);
+        kube_rig_passes(r, 10000);
+        assert_int_equal(checks("jobs", "n0", false), 1); /* the newest alone is kept */
+        assert_true(node_told(r, 0).open && !node_told(r, 0).faulty);
+        assert_int_equal(complaints[0], 1);
+    }
+    kube_world.turns_away = NULL;
+    took_minutes(next_try(r, uid), 20);
+    kube_rig_passes(r, 10000);
+    kube_world.turns_away = "UnexpectedAdmissionError";
+    assert_int_equal(complaints[0], 1);
+    took_minutes(next_try(r, uid), 20); /* it has passed, and is due with its period */
+    took_minutes(next_try(r, uid), 5);
+    assert_int_equal(complaints[0], 2);
+    took_minutes(next_try(r, uid), 10);
+    /* Whoever leads next reads the pause that is due from the Job, too. */
+    connector_rig_end(r);
+    connector_rig_begin(r);
+    took_minutes(next_try(r, uid), 20);
+    assert_int_equal(complaints[0], 3); /* each that leads tells it once */
+}
+
+/* Others delete its pods again and again: so are these pauses. */
+static void what_is_taken_away_again_is_tried_later(void **state)
+{
+    static const unsigned minutes[] = {5, 10, 20};
+    struct connector_rig *r = *state;
+    char uid[64] = "";
+
+    says(r, SAYS(DIAGNOSTICS("stays", ",\"atOnce\":3")));
+    (void)next_try(r, uid);
+    for (size_t i = 0; i < sizeof minutes / sizeof *minutes; i++) {
+        struct kube_object *pod = NULL;
+        assert_true(connector_until(r, one_goes, (void *)(uintptr_t) "n0", 60000));
+        list_for_each (it, &kube_world.objects) {
+            struct kube_object *o = container_of(it, struct kube_object, link);
+            if (!strcmp(o->kind, "pods") && is_check(o) &&
+                !strcmp(kube_text(o->doc, "spec.nodeName"), "n0"))
+                pod = o;
+        }
+        assert_non_null(pod);
+        kube_world_delete(pod, -1);
+        took_minutes(next_try(r, uid), minutes[i]);
+        assert_int_equal(complaints[0], 1);
+    }
 }
 
 /* Requests are lost, doubled and late; still none is there twice, nor is one left. */
@@ -350,7 +450,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {T(the_job_is_the_sites_on_all_gpus_of_one_node),
                                        T(a_node_that_fails_is_kept_off_until_it_passes),
-                                       T(an_order_goes_first), T(what_others_do_is_no_verdict),
+                                       T(an_order_goes_first),
+                                       T(what_others_do_is_no_verdict),
+                                       T(what_never_began_is_tried_again_soon),
+                                       T(what_is_taken_away_again_is_tried_later),
                                        cmocka_unit_test(none_is_left_by_a_bad_line)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
