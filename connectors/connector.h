@@ -315,8 +315,10 @@ struct inventory_page {
 /* How busy the devices of a run are, as its target has measured them. What it does not measure is
  * in none of these counts: a device that several runs share, and all of them where nothing measures
  * any. */
-#define RUN_IDLE_MS 300000      /* what has done nothing for so long is idle: less is a pause */
-#define RUN_USE_FRESH_MS 900000 /* what was measured longer ago says nothing any more */
+#define RUN_IDLE_MS 300000 /* what has done nothing for so long is idle: less is a pause */
+/* What was measured longer ago says nothing any more, and what was between two readings that are
+ * further apart nobody knows. A reading takes a minute. */
+#define RUN_USE_FRESH_MS 300000
 struct run_use {
     struct run_key key;
     uint32_t devices;     /* that are measured, of all its workers */

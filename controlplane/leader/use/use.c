@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define TELL_EVERY_MS 600000
+#define AGAIN_MS 10000
 #define PERCENT_NEWS 5
 
 struct used { /* a Workload that runs, and is measured */
@@ -29,6 +30,7 @@ struct used { /* a Workload that runs, and is measured */
     int64_t epoch, try_;
     struct timer over; /* nothing was told of it for long */
     bool telling, dead;
+    int64_t seen;               /* by the log's time: until then it was measured */
     uint64_t percent, readings; /* percent: their sum, since the log heard of it */
     struct gpu_use now;         /* as it was told last; measured 0: nothing was */
 };
@@ -74,8 +76,19 @@ static uint64_t idle_after(const struct used *d)
 }
 
 /* ---- what is told ---- */
-/* A leader before this one may have told for how long they had rested: its targets begin to count
- * with the leader. */
+/* The log may know of a longer rest than the target does, which begins to count with the leader. It
+ * goes on where no more devices are measured now, and readings are not far apart: also those of the
+ * leader before, who would have told the log that there are none. */
+static uint64_t rested_ms(const struct used *d, const struct gpu_use *is, int64_t now)
+{
+    const struct gpu_use *had = status_of(d)->gpuUse;
+
+    return had && had->idle && had->idle == had->measured && is->measured <= had->measured &&
+                   now - d->seen <= RUN_USE_FRESH_MS && now > had->idleSince
+               ? (uint64_t)(now - had->idleSince)
+               : 0;
+}
+
 static void use_make(const struct used *d, const struct run_use *u, struct gpu_use *ret)
 {
     const struct placement *p = status_of(d)->placement;
@@ -87,17 +100,15 @@ static void use_make(const struct used *d, const struct run_use *u, struct gpu_u
     *ret = (struct gpu_use){.percent = u->percent, .memory = u->memory_bytes};
     if (!all || !u->devices)
         return;
+    ret->measured = milli_of(p, all, u->devices);
     bool rests = u->resting == u->devices;
-    if (rests && had && had->idle && had->idle == had->measured && now > had->idleSince) {
-        uint64_t since = (uint64_t)(now - had->idleSince);
-        resting_ms = since > resting_ms ? since : resting_ms;
-    }
+    uint64_t rested = rests ? rested_ms(d, ret, now) : 0;
+    resting_ms = rested > resting_ms ? rested : resting_ms;
     bool told = rests && resting_ms >= after;
     if (rests && (told || resting_ms >= RUN_IDLE_MS)) {
         idle = u->devices;
         idle_ms = resting_ms;
     }
-    ret->measured = milli_of(p, all, u->devices);
     ret->idle = idle == u->devices ? ret->measured : milli_of(p, all, idle);
     ret->idleSince = ret->idle ? now - (int64_t)idle_ms : 0;
     ret->told = told || (had && had->told && ret->idle == ret->measured);
@@ -151,6 +162,8 @@ static void answered(void *arg, const struct result *r, const struct err *err)
     d->telling = false; /* what is not in the log by now is told with the next reading */
     if (d->dead)
         used_free(d);
+    else if (!timer_active(&d->over))
+        timer_start(&d->over, AGAIN_MS); /* or, where there is none any more, then */
 }
 
 static void propose(struct used *d, struct gpu_use *told)
@@ -190,6 +203,7 @@ static void forget(struct used *d)
     d->percent = d->readings = 0;
 }
 
+/* It is looked at again once what is under way is answered. */
 static void over(void *arg)
 {
     struct used *d = arg;
@@ -283,16 +297,23 @@ void use_change(struct brain *b, const struct object *before, const struct objec
         used_take(d, after);
 }
 
-/* Who led before has told the log of it: where nobody tells of it any more, the log hears that. */
+/* Who led before has told the log of it: where nobody tells of it any more, the log hears that. He
+ * measured it until the newest entry, as far as anybody knows. */
+static void reset_one(struct brain *b, struct used *d, const struct object *o)
+{
+    used_take(d, o);
+    forget(d);
+    d->dead = false;
+    d->seen = root_time(b->root);
+    timer_start(&d->over, RUN_USE_FRESH_MS);
+}
+
 static bool reset_each(const struct object *o, void *arg)
 {
     struct brain *b = arg;
 
-    if (!runs(o) || !object_as(o, workload)->status->gpuUse || used_find(b, o->meta->uid))
-        return true;
-    struct used *d = used_create(b, o);
-    used_take(d, o);
-    timer_start(&d->over, RUN_USE_FRESH_MS);
+    if (runs(o) && object_as(o, workload)->status->gpuUse && !used_find(b, o->meta->uid))
+        reset_one(b, used_create(b, o), o);
     return true;
 }
 
@@ -302,7 +323,7 @@ void uses_reset(struct brain *b)
         struct used *d = container_of(it, struct used, link);
         const struct object *o = root_workload_by_uid(b->root, d->uid);
         if (runs(o))
-            used_take(d, o);
+            reset_one(b, d, o);
         else
             used_free(d);
     }
@@ -333,6 +354,7 @@ void use_told(struct brain *b, const char *target, const struct run_use *u)
     d->dead = false;
     used_take(d, o);
     use_make(d, u, &d->now);
+    d->seen = brain_time_ms(b);
     d->percent += u->percent < 100 ? u->percent : 100;
     d->readings++;
     timer_start(&d->over, RUN_USE_FRESH_MS);

@@ -14,14 +14,19 @@ static unsigned entries;
 static propose_cb answer;
 static void *answer_arg;
 
+static bool out_of_reach; /* the log is: nothing comes into it, and errors are what is answered */
+
 void brain_propose(struct brain *b, const union command *c, propose_cb cb, void *arg)
 {
     assert_int_equal(c->run.step, STEP_USE);
+    assert_null(answer); /* one at a time */
+    answer = cb;
+    answer_arg = arg;
+    if (out_of_reach)
+        return;
     assert_int_equal(kit_apply(log_kit, c).code, 0);
     b->root = log_kit->root;
     entries++;
-    answer = cb;
-    answer_arg = arg;
 }
 void brain_propose_bytes(struct brain *b, const char *id, struct slice s, propose_cb cb, void *arg)
 {
@@ -65,12 +70,14 @@ static void follow_log(struct world *x)
 static void answered(struct world *x)
 {
     static const struct result done = {.code = 0};
+    struct err away;
     propose_cb cb = answer;
 
+    (void)err_set(&away, E_UNAVAIL, "no leader is known");
     follow_log(x);
     answer = NULL;
     if (cb)
-        cb(answer_arg, &done, NULL);
+        cb(answer_arg, out_of_reach ? NULL : &done, out_of_reach ? &away : NULL);
 }
 
 static void queue_with(struct world *x, const char *name, int64_t idle_after)
@@ -105,6 +112,7 @@ static void world_init(struct world *x, uint32_t level, int64_t idle_after)
     log_kit = &x->kit;
     entries = 0;
     answer = NULL;
+    out_of_reach = false;
     x->brain = (struct brain){.events = &x->events,
                               .uses = &x->uses,
                               .leads = true,
@@ -125,16 +133,21 @@ static void world_fini(struct world *x)
     kit_end(&x->kit);
 }
 
-/* So much later the target tells that; what comes of it is answered. */
-static void told(struct world *x, int64_t later, struct run_use u)
+static void passes(struct world *x, int64_t ms)
 {
     union command c = {.head = {.type = CMD_MEMBER}};
 
-    x->kit.now += later;
+    x->kit.now += ms;
     c.member.member.id = 1;
     c.member.member.feature_level = root_feature_level(x->kit.root);
     (void)kit_apply(&x->kit, &c); /* the log's time goes on */
     x->brain.root = x->kit.root;
+}
+
+/* So much later the target tells that; what comes of it is answered. */
+static void told(struct world *x, int64_t later, struct run_use u)
+{
+    passes(x, later);
     u.key.epoch = u.key.epoch ? u.key.epoch : 1;
     u.key.try_ = 1;
     str_copy(u.key.uid, sizeof u.key.uid, kit_get(&x->kit, "w")->meta->uid);
@@ -314,6 +327,88 @@ static void test_silence_is_no_rest(void **state)
     world_fini(&x);
 }
 
+/* What was between two readings that are far apart nobody knows, whoever led. */
+static void test_a_gap_is_no_rest(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, FEATURE_LEVEL, 0);
+    x.kit.now += 60 * MINUTE;
+    told(&x, MINUTE, resting(40 * MINUTE));
+    assert_int_equal(use_of_log(&x)->idle, 8000);
+    told(&x, 6 * MINUTE, resting(0));
+    assert_int_equal(use_of_log(&x)->idle, 0);
+    for (int i = 1; i < 6; i++)
+        told(&x, MINUTE, resting(i * MINUTE));
+    assert_int_equal(use_of_log(&x)->idle, 8000);
+    assert_int_equal(use_of_log(&x)->idleSince, x.kit.now - 5 * MINUTE);
+    assert_false(use_of_log(&x)->told);
+    int64_t since = use_of_log(&x)->idleSince;
+    /* the next leader goes on where the log was, */
+    uses_drop(&x.brain);
+    uses_reset(&x.brain);
+    told(&x, 2 * MINUTE, resting(0));
+    assert_int_equal(use_of_log(&x)->idleSince, since);
+    /* but not where its first reading comes long after the end of the one before */
+    uses_drop(&x.brain);
+    uses_reset(&x.brain);
+    told(&x, 6 * MINUTE, resting(MINUTE));
+    assert_int_equal(use_of_log(&x)->idle, 0);
+    /* nor do those count that were not measured at all */
+    struct run_use u = resting(10 * MINUTE);
+    u.devices = u.resting = u.idle = 4;
+    told(&x, 11 * MINUTE, u);
+    assert_int_equal(use_of_log(&x)->idle, 4000);
+    u = resting(MINUTE);
+    u.idle = 4;
+    u.idle_ms = 11 * MINUTE;
+    told(&x, MINUTE, u);
+    assert_true(use_of_log(&x)->idle < 8000);
+    world_fini(&x);
+}
+
+/* Nobody tells of it any more, and the log cannot be told at once: it hears that later. */
+static void test_an_end_of_readings_is_not_lost(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, FEATURE_LEVEL, 0);
+    told(&x, MINUTE, resting(6 * MINUTE));
+    out_of_reach = true; /* the answer is an error, */
+    still_loop_run(x.brain.loop, RUN_USE_FRESH_MS + 1);
+    answered(&x);
+    assert_non_null(use_of_log(&x));
+    out_of_reach = false;
+    still_loop_run(x.brain.loop, MINUTE);
+    assert_null(use_of_log(&x));
+    answered(&x);
+    /* or one about what was before is awaited still, */
+    told(&x, MINUTE, busy);
+    passes(&x, MINUTE);
+    struct run_use u = resting(6 * MINUTE);
+    u.key.epoch = u.key.try_ = 1;
+    str_copy(u.key.uid, sizeof u.key.uid, kit_get(&x.kit, "w")->meta->uid);
+    use_told(&x.brain, "fra", &u);
+    still_loop_run(x.brain.loop, RUN_USE_FRESH_MS + 1);
+    answered(&x);
+    still_loop_run(x.brain.loop, MINUTE);
+    assert_null(use_of_log(&x));
+    answered(&x);
+    /* also where this brain leads anew meanwhile */
+    passes(&x, MINUTE);
+    use_told(&x.brain, "fra", &u);
+    assert_non_null(use_of_log(&x));
+    uses_drop(&x.brain);
+    uses_reset(&x.brain);
+    answered(&x);
+    still_loop_run(x.brain.loop, RUN_USE_FRESH_MS + 1);
+    assert_null(use_of_log(&x));
+    answered(&x);
+    world_fini(&x);
+}
+
 /* What it says is of another Target, or comes while the answer is awaited. */
 static void test_whose_word_counts(void **state)
 {
@@ -380,6 +475,8 @@ int main(void)
         cmocka_unit_test(test_another_leader_goes_on),
         cmocka_unit_test(test_what_is_not_measured_is_not_told),
         cmocka_unit_test(test_silence_is_no_rest),
+        cmocka_unit_test(test_a_gap_is_no_rest),
+        cmocka_unit_test(test_an_end_of_readings_is_not_lost),
         cmocka_unit_test(test_whose_word_counts),
         cmocka_unit_test(test_older_members_hear_nothing),
         cmocka_unit_test(test_figures),
