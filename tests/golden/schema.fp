@@ -516,6 +516,8 @@ gpu_use 4 6 -
 gpu_use 5 1 -
 gpu_use 6 7 -
 gpu_use 7 3 -
+gpu_use 8 5 -
+gpu_use 9 1 -
 worker_status 1 1 -
 worker_status 2 0 -
 worker_status 3 14 -

@@ -1,11 +1,11 @@
 /* How busy the GPUs of runs are. Targets tell it every minute or so, and the log hears of it only
  * what is worth an entry: that it is measured at all, or no more; that all GPUs of the run have
- * come to do nothing, or do something again; and what else has changed, once in ten minutes.
- * Between two entries of one kind all GPUs have done nothing for minutes, so no run costs more than
- * a few entries an hour.
+ * come to do nothing, or do something again; and what else has changed, once in a quarter of an
+ * hour. Where that comes too often it waits, until there are no more than four an hour for long. No
+ * idle time is lost by that: each entry brings what was gathered since the one before.
  *
  * This file must never tell of a GPU that is not measured, nor of shares of one: what several runs
- * do with it, nobody knows apart. */
+ * do with it, nobody knows apart. Nor must it count a time in which nobody measured. */
 #include "controlplane/leader/use/use.h"
 
 #include "api/base/log.h"
@@ -17,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TELL_EVERY_MS 600000
+#define TELL_EVERY_MS 900000
+#define AT_ONCE_MAX 4 /* entries; each further one has to wait for TELL_EVERY_MS */
 #define AGAIN_MS 10000
 #define PERCENT_NEWS 5
 
@@ -30,7 +31,18 @@ struct used { /* a Workload that runs, and is measured */
     int64_t epoch, try_;
     struct timer over; /* nothing was told of it for long */
     bool telling, dead;
-    int64_t seen;               /* by the log's time: until then it was measured */
+    int64_t spent_ms, spent_at; /* how much room its entries had used up by then */
+    bool gathered;              /* it is measured no more, and the log has what it did before */
+    /* By the log's time: since then, and until then, it was measured; so much of it was, and was
+     * idle. */
+    int64_t seen_since, seen, seen_measured, seen_idle;
+    /* What it did since the log heard of it; and what the entry that is under way says. */
+    struct sums {
+        int64_t measured_ms;
+        int64_t idle; /* 1/1000 GPU × ms */
+        int64_t late; /* likewise: what an entry had no room for */
+    } sums, under_way;
+    int64_t told_at;            /* of the entry ahead of that one; 0: there was none */
     uint64_t percent, readings; /* percent: their sum, since the log heard of it */
     struct gpu_use now;         /* as it was told last; measured 0: nothing was */
 };
@@ -73,6 +85,47 @@ static uint64_t idle_after(const struct used *d)
 
     return (uint64_t)(s && s->idleAfter > 0 ? s->idleAfter
                                             : schema_default_ms(&schema_queue_spec, "idleAfter"));
+}
+
+/* ---- how often ---- */
+static int64_t spent_ms(const struct used *d)
+{
+    int64_t left = d->spent_ms - (brain_time_ms(d->brain) - d->spent_at);
+
+    return left > 0 ? left : 0;
+}
+
+static bool has_room(const struct used *d)
+{
+    return spent_ms(d) <= (int64_t)(AT_ONCE_MAX - 1) * TELL_EVERY_MS;
+}
+
+static void spend(struct used *d)
+{
+    d->spent_ms = spent_ms(d) + TELL_EVERY_MS;
+    d->spent_at = brain_time_ms(d->brain);
+}
+
+/* ---- what it did since the log heard of it ---- */
+/* From one reading to the next it is what it was. Those that are found idle have been for a
+ * while. */
+static void gather(struct used *d, const struct gpu_use *is)
+{
+    int64_t now = brain_time_ms(d->brain), ms = now - d->seen, since;
+    int64_t more = is->idle - d->seen_idle, most = d->seen_measured - d->seen_idle;
+
+    if (!d->seen_measured || ms > RUN_USE_FRESH_MS) {
+        d->seen_since = now;
+    } else if (ms > 0) {
+        since = is->idleSince > d->seen_since ? is->idleSince : d->seen_since;
+        more = more < most ? more : most;
+        d->sums.measured_ms += ms;
+        d->sums.idle += d->seen_idle * ms;
+        d->sums.idle += more > 0 && since < now ? more * (now - since) : 0;
+    }
+    d->seen = now;
+    d->seen_measured = is->measured;
+    d->seen_idle = is->idle;
 }
 
 /* ---- what is told ---- */
@@ -124,18 +177,22 @@ static int64_t apart(int64_t a, int64_t b)
     return a > b ? a - b : b - a;
 }
 
-/* Is it worth an entry by now? */
+/* Is it worth an entry by now? That it does something again always is: what was told of it would
+ * be wrong. */
 static bool news(const struct used *d, const struct gpu_use *is)
 {
     const struct gpu_use *was = status_of(d)->gpuUse;
 
-    if (!was || !is->measured)
-        return !was != !is->measured;
-    if (all_rest(is) != all_rest(was) || is->told != was->told)
+    if (was && all_rest(was) && !all_rest(is))
+        return true;
+    if (!has_room(d))
+        return false;
+    if (!was || all_rest(is) != all_rest(was) || is->told != was->told)
         return true;
     if (brain_time_ms(d->brain) - was->at < TELL_EVERY_MS)
         return false;
     return is->measured != was->measured || is->idle != was->idle ||
+           d->sums.idle != was->idle * d->sums.measured_ms ||
            apart(is->percent, was->percent) >= PERCENT_NEWS ||
            apart(is->memory, was->memory) > was->memory / 10;
 }
@@ -152,22 +209,49 @@ static void used_free(struct used *d)
     mem_free(d);
 }
 
+static void look(struct used *d);
+
 static void answered(void *arg, const struct result *r, const struct err *err)
 {
     struct used *d = arg;
+    const struct gpu_use *has = d->dead ? NULL : status_of(d)->gpuUse;
+    bool heard = !err && !r->code;
 
     if (!err && r->code && r->code != E_STALE)
         log_event(LOG_WARN, "run.use",
                   LOG_FIELDS({"workload", log_str(d->o->meta->name)}, {"why", log_str(r->text)}));
     d->telling = false; /* what is not in the log by now is told with the next reading */
-    if (d->dead)
+    if (d->dead) {
         used_free(d);
-    else if (!timer_active(&d->over))
+        return;
+    }
+    if (!heard && has && has->at == d->told_at) {
+        d->sums.measured_ms += d->under_way.measured_ms;
+        d->sums.idle += d->under_way.idle;
+        d->sums.late = d->under_way.late;
+    }
+    d->gathered = d->gathered && heard;
+    if (d->gathered)
+        look(d);
+    if (!d->telling && !timer_active(&d->over))
         timer_start(&d->over, AGAIN_MS); /* or, where there is none any more, then */
+}
+
+/* What was found idle late may be more than all that was measured since the entry before: the rest
+ * of it goes with the next one. */
+static void sums_put(struct used *d, const struct gpu_use *was, struct gpu_use *told)
+{
+    const struct sums *s = &d->under_way;
+    int64_t idle = s->idle + s->late, most = was->measured * s->measured_ms;
+
+    told->measuredFor = s->measured_ms > 0 ? s->measured_ms : 1;
+    told->idleSum = idle < most ? idle : most;
+    d->sums.late = idle - told->idleSum;
 }
 
 static void propose(struct used *d, struct gpu_use *told)
 {
+    const struct gpu_use *was = status_of(d)->gpuUse;
     union command c = {.run = {.head = {.type = CMD_RUN, .user = "hanse:use"},
                                .step = STEP_USE,
                                .epoch = d->epoch,
@@ -178,9 +262,32 @@ static void propose(struct used *d, struct gpu_use *told)
     str_copy(c.run.ns, sizeof c.run.ns, d->o->meta->namespace_);
     str_copy(c.run.name, sizeof c.run.name, d->o->meta->name);
     str_copy(c.run.uid, sizeof c.run.uid, d->uid);
+    d->under_way = d->sums;
+    d->sums = (struct sums){0};
+    if (told)
+        told->measuredFor = told->idleSum = 0;
+    if (told && was)
+        sums_put(d, was, told);
+    d->told_at = was ? was->at : 0;
+    spend(d);
     d->percent = d->readings = 0;
     d->telling = true;
     brain_propose(d->brain, &c, answered, d);
+}
+
+/* Nobody measures it any more. What it did before goes into the log first, so that the time since
+ * then does not count. */
+static void end_tell(struct used *d)
+{
+    const struct gpu_use *was = status_of(d)->gpuUse;
+    struct gpu_use told;
+    bool ends = d->gathered;
+
+    if (!was)
+        return;
+    told = *was;
+    d->gathered = true;
+    propose(d, ends ? NULL : &told);
 }
 
 static void look(struct used *d)
@@ -189,29 +296,37 @@ static void look(struct used *d)
 
     if (d->telling || d->dead || root_feature_level(d->brain->root) < FEATURE_TELLS)
         return;
+    if (!told.measured) {
+        end_tell(d);
+        return;
+    }
     if (d->readings)
         told.percent = (int64_t)(d->percent / d->readings);
     if (all_rest(&told))
         told.percent = 0; /* it is what it is now, whatever it was before */
     if (news(d, &told))
-        propose(d, told.measured ? &told : NULL);
+        propose(d, &told);
 }
 
 static void forget(struct used *d)
 {
     d->now = (struct gpu_use){0};
     d->percent = d->readings = 0;
+    d->seen_measured = d->seen_idle = 0;
 }
 
-/* It is looked at again once what is under way is answered. */
+/* It is looked at again once what is under way is answered. How often it was told of is known for
+ * as long as that counts. */
 static void over(void *arg)
 {
     struct used *d = arg;
 
     forget(d);
     look(d);
-    if (!d->telling)
+    if (!d->telling && !spent_ms(d))
         used_free(d);
+    else if (!d->telling)
+        timer_start(&d->over, (uint64_t)spent_ms(d));
 }
 
 /* ---- the table ---- */
@@ -253,6 +368,8 @@ static void used_take(struct used *d, const struct object *o)
         return;
     d->epoch = s->epoch;
     d->try_ = try_of(s);
+    d->sums = d->under_way = (struct sums){0};
+    d->gathered = false;
     forget(d);
 }
 
@@ -301,11 +418,22 @@ void use_change(struct brain *b, const struct object *before, const struct objec
  * measured it until the newest entry, as far as anybody knows. */
 static void reset_one(struct brain *b, struct used *d, const struct object *o)
 {
+    const struct gpu_use *had = object_as(o, workload)->status->gpuUse;
+    int64_t now = brain_time_ms(b);
+
     used_take(d, o);
     forget(d);
-    d->dead = false;
+    d->dead = d->gathered = false;
     d->seen = root_time(b->root);
-    timer_start(&d->over, RUN_USE_FRESH_MS);
+    d->sums = d->under_way = (struct sums){0};
+    if (had) {
+        d->sums = (struct sums){.measured_ms = d->seen - had->at,
+                                .idle = had->idle * (d->seen - had->at)};
+        d->seen_since = had->at;
+        d->seen_measured = had->measured;
+        d->seen_idle = had->idle;
+    }
+    timer_start(&d->over, now - d->seen > RUN_USE_FRESH_MS ? 0 : RUN_USE_FRESH_MS);
 }
 
 static bool reset_each(const struct object *o, void *arg)
@@ -354,7 +482,8 @@ void use_told(struct brain *b, const char *target, const struct run_use *u)
     d->dead = false;
     used_take(d, o);
     use_make(d, u, &d->now);
-    d->seen = brain_time_ms(b);
+    gather(d, &d->now);
+    d->gathered = false;
     d->percent += u->percent < 100 ? u->percent : 100;
     d->readings++;
     timer_start(&d->over, RUN_USE_FRESH_MS);

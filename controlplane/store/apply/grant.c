@@ -280,6 +280,7 @@ static int64_t between(int64_t v, int64_t least, int64_t most)
 static void use_take(struct txn *t, struct workload_status *s, const struct gpu_use *told)
 {
     const struct placement *p = s->placement;
+    const struct gpu_use *was = s->gpuUse;
     struct gpu_use *u;
 
     s->gpuUse = NULL;
@@ -293,6 +294,8 @@ static void use_take(struct txn *t, struct workload_status *s, const struct gpu_
     u->memory = told->memory > 0 ? told->memory : 0;
     u->idleSince = u->idle ? between(told->idleSince, p->since, t->now) : 0;
     u->told = told->told && u->idle == u->measured;
+    u->measuredFor = was ? between(told->measuredFor, 0, t->now - was->at) : 0;
+    u->idleSum = u->measuredFor ? between(told->idleSum, 0, INT64_MAX) : 0;
     s->gpuUse = u;
 }
 

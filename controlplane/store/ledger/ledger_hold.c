@@ -356,6 +356,25 @@ static void use_to_totals(void *arg, const struct ledger_line *l)
     ledger_total_add(arg, 0, l);
 }
 
+/* What was told afterwards of the time since an entry: for so long it was measured, and what was
+ * idle meanwhile. That is spread evenly, and what is left of it is at the beginning. */
+static void use_sums(struct root *w, const struct object *before, const struct use *u,
+                     const struct gpu_use *now)
+{
+    int64_t ms = w->time - u->from;
+    struct use all = *u, left = {.from = u->from, .idle = 1};
+
+    ms = now->measuredFor < ms ? now->measuredFor : ms;
+    if (ms <= 0)
+        return;
+    all.idle = now->idleSum / ms;
+    if (all.idle >= u->measured)
+        all.idle = u->measured;
+    use_lines(w, before, &all, u->from + ms, use_to_totals, w);
+    if (all.idle < u->measured && now->idleSum % ms)
+        use_lines(w, before, &left, u->from + now->idleSum % ms, use_to_totals, w);
+}
+
 /* after: NULL where it holds nothing any more. What is found idle has been so for a while: that
  * counts, as far as it was measured. */
 static void use_book(struct root *w, const struct object *before, const struct open_box *b,
@@ -367,6 +386,10 @@ static void use_book(struct root *w, const struct object *before, const struct o
     if (!use_of(w, before, b, &u) || (now && was->at == now->at && was->measured == now->measured &&
                                       was->idle == now->idle))
         return;
+    if (now && now->measuredFor) {
+        use_sums(w, before, &u, now);
+        return;
+    }
     use_lines(w, before, &u, w->time, use_to_totals, w);
     late = (struct use){.from = now && now->idleSince > u.from ? now->idleSince : u.from};
     late.idle = now ? now->idle - u.idle : 0;

@@ -3,6 +3,7 @@
 #include "controlplane/leader/context/context.h"
 #include "controlplane/leader/keep/events.h"
 #include "controlplane/leader/use/use.h"
+#include "controlplane/store/ledger/ledger.h"
 #include "tests/support/store/store_kit.h"
 #include "tests/support/web/still_loop.h"
 
@@ -152,6 +153,14 @@ static void told(struct world *x, int64_t later, struct run_use u)
     u.key.try_ = 1;
     str_copy(u.key.uid, sizeof u.key.uid, kit_get(&x->kit, "w")->meta->uid);
     use_told(&x->brain, "fra", &u);
+    answered(x);
+}
+
+/* The target tells nothing for long, and both entries that come of it are answered. */
+static void silence(struct world *x)
+{
+    still_loop_run(x->brain.loop, RUN_USE_FRESH_MS + 1);
+    answered(x);
     answered(x);
 }
 
@@ -311,19 +320,17 @@ static void test_silence_is_no_rest(void **state)
     world_init(&x, FEATURE_LEVEL, 0);
     told(&x, MINUTE, resting(6 * MINUTE));
     assert_non_null(use_of_log(&x));
-    still_loop_run(x.brain.loop, RUN_USE_FRESH_MS + 1);
-    assert_int_equal(entries, 2);
+    silence(&x);
+    assert_int_equal(entries, 3); /* what it did before that is told first */
     assert_null(use_of_log(&x));
-    answered(&x);
     told(&x, MINUTE, busy);
-    assert_int_equal(entries, 3);
+    assert_int_equal(entries, 4);
     uses_drop(&x.brain);
     uses_reset(&x.brain); /* another leader: the log has it as measured */
     assert_false(list_empty(&x.uses.all));
-    still_loop_run(x.brain.loop, RUN_USE_FRESH_MS + 1);
-    assert_int_equal(entries, 4);
+    silence(&x);
+    assert_int_equal(entries, 6);
     assert_null(use_of_log(&x));
-    answered(&x);
     world_fini(&x);
 }
 
@@ -377,13 +384,11 @@ static void test_an_end_of_readings_is_not_lost(void **state)
     world_init(&x, FEATURE_LEVEL, 0);
     told(&x, MINUTE, resting(6 * MINUTE));
     out_of_reach = true; /* the answer is an error, */
-    still_loop_run(x.brain.loop, RUN_USE_FRESH_MS + 1);
-    answered(&x);
+    silence(&x);
     assert_non_null(use_of_log(&x));
     out_of_reach = false;
-    still_loop_run(x.brain.loop, MINUTE);
+    silence(&x);
     assert_null(use_of_log(&x));
-    answered(&x);
     /* or one about what was before is awaited still, */
     told(&x, MINUTE, busy);
     passes(&x, MINUTE);
@@ -393,19 +398,76 @@ static void test_an_end_of_readings_is_not_lost(void **state)
     use_told(&x.brain, "fra", &u);
     still_loop_run(x.brain.loop, RUN_USE_FRESH_MS + 1);
     answered(&x);
-    still_loop_run(x.brain.loop, MINUTE);
+    silence(&x);
     assert_null(use_of_log(&x));
-    answered(&x);
     /* also where this brain leads anew meanwhile */
-    passes(&x, MINUTE);
+    passes(&x, 60 * MINUTE);
     use_told(&x.brain, "fra", &u);
     assert_non_null(use_of_log(&x));
     uses_drop(&x.brain);
     uses_reset(&x.brain);
     answered(&x);
-    still_loop_run(x.brain.loop, RUN_USE_FRESH_MS + 1);
+    silence(&x);
     assert_null(use_of_log(&x));
-    answered(&x);
+    world_fini(&x);
+}
+
+/* What its GPUs did by the ledger, in minutes of one GPU. */
+static struct ledger_sum ledger_of(const struct world *x)
+{
+    const struct ledger_query q = {.to_day = INT64_MAX, .rows_max = 1};
+    struct ledger_report r;
+
+    ledger_report_make(x->kit.root, x->kit.now, &q, x->kit.a, &r);
+    return r.total;
+}
+
+static int64_t minutes(ledger_amount v)
+{
+    return (int64_t)((v + 500 * MINUTE) / 1000 / MINUTE);
+}
+
+/* They rest and work in turns: a few entries an hour, and none of what was idle is lost by that. */
+static void test_turns_are_few_entries_and_all_of_them_count(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, FEATURE_LEVEL, 0);
+    told(&x, MINUTE, busy);
+    for (int hour = 0; hour < 7; hour++) {
+        entries = 0;
+        for (int i = 0; i < 60; i++) {
+            int turn = (hour * 60 + i) % 7; /* idle for six minutes of seven */
+            told(&x, MINUTE, turn == 6 ? busy : resting(turn * MINUTE));
+        }
+        assert_in_range(entries, 1, hour ? 5 : 10);
+    }
+    silence(&x);
+    root_check(x.kit.root);
+    assert_int_equal(minutes(ledger_of(&x).measured), 8 * 7 * 60);
+    assert_int_equal(minutes(ledger_of(&x).idle), 8 * 6 * 60);
+    world_fini(&x);
+}
+
+/* A hub that was away for hours, while nobody measured: none of that counts. */
+static void test_what_nobody_measured_counts_for_nobody(void **state)
+{
+    struct world x;
+
+    (void)state;
+    world_init(&x, FEATURE_LEVEL, 0);
+    told(&x, MINUTE, busy);
+    for (int i = 0; i <= 20; i++)
+        told(&x, MINUTE, resting(i * MINUTE));
+    uses_drop(&x.brain);
+    uses_reset(&x.brain);
+    told(&x, 300 * MINUTE, busy);
+    told(&x, MINUTE, busy);
+    silence(&x);
+    assert_int_equal(minutes(ledger_of(&x).measured), 8 * 22);
+    assert_int_equal(minutes(ledger_of(&x).idle), 8 * 20);
+    root_check(x.kit.root);
     world_fini(&x);
 }
 
@@ -477,6 +539,8 @@ int main(void)
         cmocka_unit_test(test_silence_is_no_rest),
         cmocka_unit_test(test_a_gap_is_no_rest),
         cmocka_unit_test(test_an_end_of_readings_is_not_lost),
+        cmocka_unit_test(test_turns_are_few_entries_and_all_of_them_count),
+        cmocka_unit_test(test_what_nobody_measured_counts_for_nobody),
         cmocka_unit_test(test_whose_word_counts),
         cmocka_unit_test(test_older_members_hear_nothing),
         cmocka_unit_test(test_figures),
