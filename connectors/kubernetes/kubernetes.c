@@ -363,9 +363,9 @@ static void leave(struct connector *base, struct call *call)
     }
     if (runs.live)
         (void)err_set(&err, E_CONFLICT,
-                      "%zu Jobs of runs that this hub does not answer for may run there, such as "
-                      "%s/%s: hanse orphans lists them, and ends them",
-                      runs.live, runs.place, runs.name);
+                      "%zu runs that this hub does not answer for may live there, such as that of "
+                      "%s %s/%.80s: hanse get orphans lists them, and hanse orphans end ends them",
+                      runs.live, runs.kind, runs.place, runs.name);
     else if (runs.n)
         (void)err_set(
             &err, E_CONFLICT,

@@ -90,6 +90,16 @@ void kube_runs_promises(struct kube_runs *r, uint64_t rv, uint64_t older_ms, pro
     }
 }
 
+/* By its Job, or by a pod that is there without one. */
+static void named(const struct kube_run *x, struct kube_left *ret)
+{
+    const char *pod = x->job ? NULL : container_of(x->pods.next, struct kube_pod, link)->name;
+
+    ret->kind = x->job ? "job" : "pod";
+    str_copy(ret->place, sizeof ret->place, x->mark.place);
+    str_cut(ret->name, sizeof ret->name, x->job ? x->name : pod ? pod : "");
+}
+
 void kube_runs_leave(struct kube_runs *r, struct kube_left *ret)
 {
     int64_t before = kube_runs_wall_ms(r) - LEAVING_OLDER_MS;
@@ -98,12 +108,10 @@ void kube_runs_leave(struct kube_runs *r, struct kube_left *ret)
     list_for_each (it, &r->all) {
         struct kube_run *x = container_of(it, struct kube_run, link);
         bool husk = is_husk(x);
-        if (!x->job)
+        if (!x->job && list_empty(&x->pods))
             continue;
-        if (!ret->n || (!husk && !ret->live)) {
-            str_copy(ret->place, sizeof ret->place, x->mark.place);
-            str_copy(ret->name, sizeof ret->name, x->name);
-        }
+        if (!ret->n || (!husk && !ret->live))
+            named(x, ret);
         ret->n++;
         ret->live += !husk;
         if (husk && kept_since(x) <= before && r->asked < LETTING_MAX)

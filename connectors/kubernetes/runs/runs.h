@@ -69,10 +69,12 @@ bool kube_runs_foreign(const struct kube_runs *r, const struct run_key *k);
 void kube_runs_each_node(const struct kube_runs *r, void (*each)(void *arg, const char *node),
                          void *arg);
 /* The Target is let go: has the names of ended runs let go that nothing can need any more, a few in
- * each call. Tells which Jobs of runs are there still. */
+ * each call. Tells of which runs something is there still: their Jobs, or pods whose Job somebody
+ * has taken away. */
 struct kube_left {
-    size_t n, live;           /* of all, those that are no such names: they may run */
-    char place[64], name[64]; /* of one of them: one that may run, if there is one */
+    size_t n, live;   /* of all, those that are no such names: they may run */
+    const char *kind; /* of one of them, one that may run if there is one: "job" or "pod" */
+    char place[64], name[256];
 };
 void kube_runs_leave(struct kube_runs *r, struct kube_left *ret);
 

@@ -242,6 +242,15 @@ static void job_due(struct kube_object *job)
         job_sync(job);
 }
 
+/* The Job controller counts no pod that nothing owns, and lets it go. */
+static void orphan_forget(struct kube_object *pod)
+{
+    if (!finalizer_drop(pod, TRACKING))
+        return;
+    kube_world_changed(pod);
+    kube_world_collect(pod);
+}
+
 /* What belongs to what is not there any more. */
 static void orphan_collect(struct kube_object *pod)
 {
@@ -250,8 +259,10 @@ static void orphan_collect(struct kube_object *pod)
     const char *kind = pod->kind;
     char ns[64], name[160];
 
-    if (!owners)
+    if (!owners) {
+        orphan_forget(pod);
         return;
+    }
     list_for_each (it, &W.objects)
         if (!strcmp(uid_of(container_of(it, struct kube_object, link)), owner))
             return;
@@ -260,10 +271,8 @@ static void orphan_collect(struct kube_object *pod)
     if (!kube_deleting(pod->doc))
         kube_world_delete(pod, -1);
     pod = kube_world_find(kind, ns, name);
-    if (pod && finalizer_drop(pod, TRACKING)) {
-        kube_world_changed(pod);
-        kube_world_collect(pod);
-    }
+    if (pod)
+        orphan_forget(pod);
 }
 
 /* ---- the scheduler ---- */
