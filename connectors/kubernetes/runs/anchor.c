@@ -14,6 +14,8 @@
 #define ANNOTATIONS_MAX ((size_t)240000) /* of 256 KiB that an API server takes */
 #define AGAIN_MS 500
 #define LOOK_MS 5000
+#define LACKING_TIMES 2 /* so often in a row a kind has to be missing */
+#define VERSIONS_MAX 1024
 
 /* ---- kinds ---- */
 static const struct manifest_kind *kind_of(const cJSON *job)
@@ -44,12 +46,14 @@ bool kube_kind_served(const struct manifest_kind *k, const cJSON *list)
     return false;
 }
 
-static const char *path_of(const struct kube_run *x, const char *name, struct arena *a)
+/* By that version, or by its kind's own. */
+static const char *path_of(const struct kube_run *x, const char *version, const char *name,
+                           struct arena *a)
 {
     const struct manifest_kind *k = x->kind;
 
-    return kube_path(a, arena_printf(a, "apis/%s/%s", k->group, k->version), x->mark.place,
-                     k->plural, name);
+    return kube_path(a, arena_printf(a, "apis/%s/%s", k->group, *version ? version : k->version),
+                     x->mark.place, k->plural, name);
 }
 
 /* ---- into its Job ---- */
@@ -168,6 +172,179 @@ static void again(struct kube_run *x)
     kube_run_later(x, AGAIN_MS);
 }
 
+/* ---- a kind that its cluster has no more ---- */
+/* Whoever takes a definition away takes what there is of its kind: such an object is gone, and none
+ * can be made. Of that a path which is not there says nothing (it may be of another version by now,
+ * or of a server that does not answer): it is believed of the cluster's own lists, of its groups
+ * and of what each version of that group has, and not of the first look. */
+void kube_kind_look_end(struct kube_kind_look *l)
+{
+    mem_free(l->versions);
+    *l = (struct kube_kind_look){.versions = NULL};
+}
+
+static struct kube_kind_look *look_of(struct kube_run *x, struct kube_work *work)
+{
+    return work ? &work->kind_look : &x->kind_look;
+}
+
+/* From the object on, in a while. */
+static void kind_again(struct kube_run *x, struct kube_work *work)
+{
+    if (work)
+        kube_work_again(work, kube_ask_go);
+    else
+        again(x);
+}
+
+static void kind_unsaid(struct kube_run *x, struct kube_work *work, const struct kube_answer *a)
+{
+    kube_kind_look_end(look_of(x, work));
+    if (!work || !a || !kube_work_throttled(work, a, kube_ask_go))
+        kind_again(x, work);
+}
+
+static void kind_is_gone(struct kube_run *x, struct kube_work *work)
+{
+    const struct manifest_kind *k = x->kind;
+    AUTO_ARENA a = arena_create(0);
+
+    kube_kind_look_end(look_of(x, work));
+    if (++x->lacking < LACKING_TIMES) {
+        kind_again(x, work);
+    } else if (work) {
+        x->unmade = true;
+        kube_ask_look(work);
+    } else {
+        refuse(x, arena_printf(a,
+                               "target %.100s serves no %s of %s/%s any more: its definition was "
+                               "taken from the cluster",
+                               x->r->env.base->target, k->kind, k->group, k->version));
+    }
+}
+
+/* By the version that was asked last. What was written for another one cannot be made by it, but it
+ * can be taken away. */
+static void kind_is_there(struct kube_run *x, struct kube_work *work)
+{
+    const struct manifest_kind *k = x->kind;
+    struct kube_kind_look *l = look_of(x, work);
+    bool own = strcmp(l->version, k->version) == 0;
+    AUTO_ARENA a = arena_create(0);
+
+    x->lacking = 0;
+    if (own || work)
+        kind_again(x, work);
+    else
+        refuse(x, arena_printf(a, "target %.100s serves %s of %s by %s, and no more by %s",
+                               x->r->env.base->target, k->kind, k->group, l->version, k->version));
+    if (own || !work)
+        kube_kind_look_end(l);
+}
+
+static void kind_ask(struct kube_run *x, struct kube_work *work, const char *path,
+                     void (*done)(struct kube_step *s, const struct kube_answer *a))
+{
+    bool sent = kube_step(x->r, &(struct kube_step_ask){.work = work,
+                                                        .key = &x->key,
+                                                        .method = "GET",
+                                                        .path = path,
+                                                        .idempotent = true,
+                                                        .done = done});
+
+    if (!work)
+        x->busy = sent;
+    if (!sent)
+        kind_unsaid(x, work, NULL);
+}
+
+/* NULL: it stands for nothing any more, and whoever asked begins again. */
+static struct kube_run *asked_of(const struct kube_step *s)
+{
+    struct kube_run *x = kube_run_find(s->r, &s->key);
+
+    if (x && !s->work)
+        x->busy = false;
+    if (x && x->kind)
+        return x;
+    if (s->work)
+        kube_work_again(s->work, kube_ask_go);
+    return NULL;
+}
+
+static void version_came(struct kube_step *s, const struct kube_answer *a);
+
+static void version_ask(struct kube_run *x, struct kube_work *work)
+{
+    struct kube_kind_look *l = look_of(x, work);
+    size_t n = l->versions ? strcspn(l->versions, " ") : 0;
+    AUTO_ARENA a = arena_create(0);
+
+    if (!n) {
+        kind_is_gone(x, work);
+        return;
+    }
+    str_copy(l->version, n + 1 < sizeof l->version ? n + 1 : sizeof l->version, l->versions);
+    memmove(l->versions, l->versions + n + 1, strlen(l->versions + n));
+    kind_ask(x, work, arena_printf(a, "/apis/%s/%s", x->kind->group, l->version), version_came);
+}
+
+static bool is_list(const struct kube_answer *a, const char *kind)
+{
+    return a->out == OUT_DONE && strcmp(kube_text(a->body, "kind"), kind) == 0;
+}
+
+static void version_came(struct kube_step *s, const struct kube_answer *a)
+{
+    struct kube_run *x = asked_of(s);
+
+    if (!x)
+        return;
+    if (!is_list(a, "APIResourceList"))
+        kind_unsaid(x, s->work, a);
+    else if (kube_kind_served(x->kind, a->body))
+        kind_is_there(x, s->work);
+    else
+        version_ask(x, s->work);
+}
+
+static void groups_came(struct kube_step *s, const struct kube_answer *a)
+{
+    struct kube_run *x = asked_of(s);
+    const cJSON *g, *v;
+    AUTO_BUF versions = {0};
+
+    if (!x)
+        return;
+    if (!is_list(a, "APIGroupList")) {
+        kind_unsaid(x, s->work, a);
+        return;
+    }
+    buf_init(&versions, VERSIONS_MAX);
+    cJSON_ArrayForEach(g, kube_at(a->body, "groups"))
+    {
+        if (strcmp(kube_text(g, "name"), x->kind->group) != 0)
+            continue;
+        cJSON_ArrayForEach(v, kube_at(g, "versions"))
+        {
+            buf_printf(&versions, "%s ", kube_text(v, "version"));
+        }
+    }
+    if (versions.failed) {
+        kind_unsaid(x, s->work, a);
+        return;
+    }
+    struct kube_kind_look *l = look_of(x, s->work);
+    kube_kind_look_end(l);
+    l->versions = versions.n ? mem_strdup(versions.p) : NULL;
+    version_ask(x, s->work);
+}
+
+void kube_anchor_kind(struct kube_run *x, struct kube_work *work)
+{
+    kind_ask(x, work, "/apis", groups_came);
+}
+
 static bool is_owned(const struct kube_run *x, const cJSON *object)
 {
     const cJSON *o;
@@ -186,6 +363,7 @@ static void is_there(struct kube_run *x, const cJSON *object)
                      cJSON_IsTrue(kube_at(object, "spec.runPolicy.suspend"));
 
     x->made = true;
+    x->lacking = 0;
     x->queued = suspended;
     if (kube_condition_is(object, "Failed"))
         trouble_set(x, kube_condition_message(object, "Failed"));
@@ -203,6 +381,8 @@ static void got(struct kube_step *s, const struct kube_answer *a)
         is_there(x, a->body);
     } else if (a->out == OUT_DONE && !kube_deleting(a->body)) {
         refuse(x, "an object of somebody else has the name that it would have");
+    } else if (kube_no_path(a)) {
+        kube_anchor_kind(x, NULL);
     } else {
         if (strcmp(a->reason, "NotFound") == 0)
             x->made = false;
@@ -220,7 +400,7 @@ static void look(struct kube_run *x)
     if (*name)
         x->busy = kube_step(x->r, &(struct kube_step_ask){.key = &x->key,
                                                           .method = "GET",
-                                                          .path = path_of(x, name, a),
+                                                          .path = path_of(x, "", name, a),
                                                           .idempotent = true,
                                                           .done = got});
     cJSON_Delete(all);
@@ -237,6 +417,8 @@ static void made(struct kube_step *s, const struct kube_answer *a)
         is_there(x, a->body);
     else if (strcmp(a->reason, "AlreadyExists") == 0)
         look(x);
+    else if (kube_no_path(a))
+        kube_anchor_kind(x, NULL);
     else if (a->out == OUT_REJECTED && a->status >= 400 && a->status != 401 && a->status != 409 &&
              a->status != 429)
         refuse(x, a->err->text);
@@ -278,7 +460,7 @@ static void make(struct kube_run *x)
     owner_in(x, object);
     x->busy = kube_step(x->r, &(struct kube_step_ask){.key = &x->key,
                                                       .method = "POST",
-                                                      .path = path_of(x, "", a),
+                                                      .path = path_of(x, "", "", a),
                                                       .type = KUBE_JSON,
                                                       .body = object,
                                                       .idempotent = true,
@@ -325,14 +507,15 @@ int kube_anchor_drop(struct kube_run *x, struct kube_work *work,
     cJSON_AddStringToObject(body, "apiVersion", "v1");
     cJSON_AddStringToObject(body, "kind", "DeleteOptions");
     cJSON_AddStringToObject(body, "propagationPolicy", "Background");
-    bool sent = kube_step(x->r, &(struct kube_step_ask){.work = work,
-                                                        .key = &x->key,
-                                                        .method = "DELETE",
-                                                        .path = path_of(x, name, a),
-                                                        .type = KUBE_JSON,
-                                                        .body = body,
-                                                        .idempotent = true,
-                                                        .done = done});
+    bool sent = kube_step(
+        x->r, &(struct kube_step_ask){.work = work,
+                                      .key = &x->key,
+                                      .method = "DELETE",
+                                      .path = path_of(x, work->kind_look.version, name, a),
+                                      .type = KUBE_JSON,
+                                      .body = body,
+                                      .idempotent = true,
+                                      .done = done});
     cJSON_Delete(body);
     return sent ? 1 : -1;
 }

@@ -329,10 +329,12 @@ static bool bares(struct kube_work *w, struct kube_run *x)
     return true;
 }
 
-/* It is gone once that is said of each of its names: until then it is asked again. */
+/* It is gone once that is said of each of its names: until then it is asked again. Where there is
+ * no such kind any more, there is none of it. */
 static void unmade(struct kube_step *s, const struct kube_answer *a)
 {
     struct kube_work *w = s->work;
+    struct kube_run *x = kube_run_find(s->r, &s->key);
     bool gone = strcmp(a->reason, "NotFound") == 0;
 
     w->at += gone;
@@ -340,6 +342,8 @@ static void unmade(struct kube_step *s, const struct kube_answer *a)
         kube_ask_look(w);
     else if (a->out == OUT_DONE)
         kube_work_again(w, kube_ask_go);
+    else if (x && x->kind && kube_no_path(a))
+        kube_anchor_kind(x, w);
     else
         unknown(w, a);
 }

@@ -127,6 +127,7 @@ void kube_work_end(struct kube_work *w, enum outcome out, const struct observati
     list_remove(&w->link);
     list_remove(&w->of);
     kube_manifest_clear(&w->m);
+    kube_kind_look_end(&w->kind_look);
     mem_free(w->keys);
     mem_free(w);
     if (call)

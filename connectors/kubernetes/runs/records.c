@@ -127,6 +127,7 @@ static void run_free(struct kube_run *x)
     mem_free(x->trouble);
     mem_free(x->held_too);
     mem_free(x->makes);
+    kube_kind_look_end(&x->kind_look);
     mem_free(x);
 }
 
@@ -271,6 +272,7 @@ static void job_take(struct kube_run *x, const cJSON *job, const struct kube_mar
         (void)text_set(&x->admitted, "");
         (void)text_set(&x->trouble, "");
         x->made = x->refused = x->queued = x->unmade = false;
+        x->lacking = 0;
     }
     if (m->ranks || !x->mark.ranks) /* of a tombstone: what its pods say goes first */
         x->mark = *m;

@@ -6,6 +6,8 @@
 #include "connectors/kubernetes/manifests/safety.h"
 #include "connectors/kubernetes/runs/runs.h"
 
+#include <string.h>
+
 #define KUBE_TOMBSTONE_ANNOTATION "hanse.dev/tombstone"
 #define KUBE_LOST_ANNOTATION "hanse.dev/lost" /* what had its name may have run */
 #define KUBE_WORKS_HEADS 256u
@@ -75,6 +77,10 @@ struct kube_pod {
     char answered[24]; /* resourceVersion that an answer had and the watch has yet to tell; "" */
     uint64_t again_ms; /* nothing is asked of it before that */
 };
+struct kube_kind_look { /* whether a cluster has objects of a kind (anchor.c) */
+    char *versions;     /* of its group, that are yet to be asked for it: "v1 v2"; NULL: none */
+    char version[64];   /* the one that is asked, or by which they are there; "": the kind's own */
+};
 struct kube_run { /* of one key; it proves nothing that its objects do not */
     struct kube_runs *r;
     struct list link, dirty; /* kube_runs.all, kube_runs.dirty */
@@ -94,6 +100,8 @@ struct kube_run { /* of one key; it proves nothing that its objects do not */
     bool queued;           /* it is suspended */
     bool unmade;           /* it is known to be gone */
     uint64_t made_look_ms; /* it is looked at then */
+    struct kube_kind_look kind_look;
+    unsigned lacking; /* so often in a row its cluster had no such kind */
     char uid[KUBE_UID_MAX], rv[24];
     char *admitted, *nodes, *end; /* annotations; NULL: none */
     char *trouble;                /* why it has no pods, or why its Job has failed; NULL */
@@ -235,6 +243,15 @@ void kube_anchor_look(struct kube_run *x); /* its pods do not come: how it is, n
  * more; -1: out of reach. */
 int kube_anchor_drop(struct kube_run *x, struct kube_work *work,
                      void (*done)(struct kube_step *s, const struct kube_answer *a));
+/* Nobody serves that path: it says nothing of an object there, nor of its kind. */
+static inline bool kube_no_path(const struct kube_answer *a)
+{
+    return a->status == 404 && strcmp(a->reason, "NotFound") != 0;
+}
+/* A call (NULL: nobody's) has met that at its object: asks whether its cluster has the kind any
+ * more, and goes on. */
+void kube_anchor_kind(struct kube_run *x, struct kube_work *work);
+void kube_kind_look_end(struct kube_kind_look *l);
 /* Whether that cluster has such objects: GET of their version; true: it has. */
 const char *kube_kind_path(const struct manifest_kind *k, struct arena *a);
 bool kube_kind_served(const struct manifest_kind *k, const cJSON *list);
@@ -284,8 +301,9 @@ struct kube_work {    /* what is done about a call, or unasked (call NULL) */
     run_judge judge;
     promise_judge promise;
     void *judge_arg;
-    struct run_key *keys; /* PROMISES: those that may be let go; owned */
-    size_t n_keys, at;    /* at: FINALIZE: which of its names what was made may have */
+    struct run_key *keys;            /* PROMISES: those that may be let go; owned */
+    size_t n_keys, at;               /* at: FINALIZE: which of its names what was made may have */
+    struct kube_kind_look kind_look; /* FINALIZE */
 };
 struct kube_work *kube_work_begin(struct kube_runs *r, enum kube_op op, const struct run_key *k,
                                   struct call *call, uint64_t deadline_ms);

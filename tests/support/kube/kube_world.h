@@ -46,6 +46,14 @@ struct kube_proc { /* a program that runs, whatever the API says */
 struct kube_node_state {
     bool linked, power;
 };
+/* How PyTorchJobs (kubeflow.org/v1) are served. */
+enum kube_torch {
+    TORCH_IS,
+    TORCH_GONE,  /* they have no definition any more, and neither has any other of their group */
+    TORCH_ALONE, /* likewise, and others of their group are there */
+    TORCH_NEXT,  /* by v2 alone */
+    TORCH_DOWN   /* the server that serves them does not answer */
+};
 struct kube_world {
     struct loop *loop;
     uint64_t rv, uids, random;
@@ -59,6 +67,8 @@ struct kube_world {
     uint64_t queue_until_ms; /* nothing is scheduled before */
     uint64_t controller_ms;  /* the Job controller is that slow */
     bool blind_controller;   /* it makes pods of Jobs that are being deleted */
+    enum kube_torch torch;
+    unsigned groups_asked;   /* requests for the list of groups */
     int refuse_made;         /* creates of PyTorchJobs are answered like that; 0: not */
     int refuse;              /* creates of Jobs are answered like that; 0: not */
     const char *forbid_pods; /* its pods are refused, with that message; NULL: not */
@@ -94,6 +104,8 @@ unsigned kube_world_starts(const struct run_key *k);
 bool kube_world_alive(const struct run_key *k);
 unsigned kube_world_count(const char *kind); /* objects of it */
 void kube_world_heal(void);
+/* From now on; where their definition goes, so do they. */
+void kube_world_torch(enum kube_torch is);
 
 /* between its files */
 struct kube_reply {
@@ -107,6 +119,8 @@ struct kube_reply {
 };
 void kube_world_serve(const char *method, const char *url, struct slice body,
                       struct kube_reply *ret);
+/* What is served: true, it is answered by that. */
+bool kube_world_kinds(const char *url, struct kube_reply *ret);
 void kube_world_event(const char *type, const struct kube_object *o); /* to watches */
 void kube_world_life(void *arg);
 uint64_t kube_world_below(uint64_t n);

@@ -232,7 +232,7 @@ struct place { /* what a path names */
 static bool path_read(const char *url, struct place *p)
 {
     static const char *const groups[] = {"/apis/batch/v1", "/apis/kubeflow.org/v1",
-                                         "/apis/networking.k8s.io/v1"};
+                                         "/apis/kubeflow.org/v2", "/apis/networking.k8s.io/v1"};
     const char *at = strstr(url, "/api/v1"), *end;
     char path[512];
     char a[64] = "", b[64] = "", c[64] = "", d[128] = "", e[32] = "";
@@ -521,10 +521,7 @@ void kube_world_serve(const char *method, const char *url, struct slice body,
         cJSON_Delete(doc);
         return;
     }
-    if (strstr(url, "/apis/kubeflow.org/v1") && !strstr(url, "/namespaces/")) {
-        ret->status = 200;
-        ret->body = cJSON_Parse("{\"kind\":\"APIResourceList\",\"resources\":[{\"name\":"
-                                "\"pytorchjobs\"}]}");
+    if (kube_world_kinds(url, ret)) {
         cJSON_Delete(doc);
         return;
     }

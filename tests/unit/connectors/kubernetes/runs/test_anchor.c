@@ -255,6 +255,148 @@ static void a_copied_mark_makes_no_pod_ours(void **state)
     cJSON_Delete(pod);
 }
 
+/* ---- a kind that its cluster has no more ---- */
+static enum outcome finalized(struct connector_rig *r, const struct run_key *k, struct asked *a)
+{
+    contract_ask_begin(r, a, CALL_MS);
+    r->ops->finalize(r->connector, k, &a->call);
+    return contract_ask_end(r, a);
+}
+
+/* By its pods, which go with what owned them. */
+static struct run_key ended_by_removal(struct connector_rig *r, enum kube_torch is)
+{
+    struct run_key k = runs(r);
+
+    kube_world_torch(is);
+    (void)contract_await_run(r, &k, RUN_ENDED);
+    return k;
+}
+
+static void nothing_is_left(struct connector_rig *r, const struct run_key *k)
+{
+    kube_rig_passes(r, 10000);
+    assert_null(object_made());
+    assert_int_equal(kube_world_count("pods"), 0);
+    assert_int_equal(kube_world_count("secrets"), 0);
+    assert_true(kube_deleting(kube_world_job(k)->doc));
+}
+
+/* Its definition was taken away, and all of its kind with it: there is nothing to wait for. */
+static void a_kind_that_is_gone_holds_no_end(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = ended_by_removal(r, TORCH_GONE);
+    struct asked a;
+
+    assert_int_equal(finalized(r, &k, &a), OUT_DONE);
+    assert_int_equal(W.groups_asked, 2);
+    nothing_is_left(r, &k);
+}
+
+static void a_kind_that_is_gone_from_its_group_holds_no_end(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = ended_by_removal(r, TORCH_ALONE);
+    struct asked a;
+
+    assert_int_equal(finalized(r, &k, &a), OUT_DONE);
+    nothing_is_left(r, &k);
+}
+
+static void ends_well(struct connector_rig *r, const struct run_key *k)
+{
+    ends(r, 0, 0);
+    (void)contract_await_run(r, k, RUN_ENDED);
+}
+
+/* It is there by another version: it goes by that one. */
+static void a_version_that_is_gone_takes_nothing_away(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = runs(r);
+    struct asked a;
+
+    ends_well(r, &k);
+    kube_world_torch(TORCH_NEXT);
+    assert_int_equal(finalized(r, &k, &a), OUT_DONE);
+    nothing_is_left(r, &k);
+}
+
+/* 503: nobody says that it is gone. */
+static void what_does_not_answer_is_not_gone(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = runs(r);
+    struct asked a;
+
+    ends_well(r, &k);
+    kube_world_torch(TORCH_DOWN);
+    assert_int_equal(finalized(r, &k, &a), OUT_UNKNOWN);
+    assert_non_null(object_made());
+    kube_world_torch(TORCH_IS);
+    assert_int_equal(finalized(r, &k, &a), OUT_DONE);
+    nothing_is_left(r, &k);
+}
+
+static bool was_asked(void *arg)
+{
+    (void)arg;
+    return W.groups_asked == 1;
+}
+
+/* A server that has just begun may not know of it yet. */
+static void one_look_takes_nothing_away(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = runs(r);
+    struct asked a;
+
+    ends_well(r, &k);
+    W.torch = TORCH_GONE;
+    contract_ask_begin(r, &a, CALL_MS);
+    r->ops->finalize(r->connector, &k, &a.call);
+    assert_true(connector_until(r, was_asked, NULL, CALL_MS));
+    W.torch = TORCH_IS;
+    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
+    nothing_is_left(r, &k);
+}
+
+/* Ahead of its admission nothing of it can begin any more; the next order is refused at once. */
+static void what_cannot_be_made_any_more_is_refused(struct connector_rig *r, enum kube_torch is,
+                                                    const char *why)
+{
+    struct run_key k = contract_fresh_key(r);
+    const struct observation *o;
+    struct asked a;
+
+    W.controller_ms = 60000;
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE);
+    kube_rig_passes(r, 2000);
+    assert_non_null(object_made());
+    kube_world_torch(is);
+    o = contract_await_run(r, &k, RUN_ABSENT);
+    assert_string_equal(o->reason, "TargetRefused");
+    assert_non_null(strstr(o->message, why));
+    kube_rig_passes(r, 20000);
+    nothing_is_left(r, &k);
+    assert_int_equal(r->starts(r, &k), 0);
+    k = contract_fresh_key(r);
+    assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_REJECTED);
+    assert_non_null(strstr(a.err.text, "serves no PyTorchJob of kubeflow.org/v1"));
+}
+
+static void an_order_of_a_kind_that_goes_is_refused(void **state)
+{
+    what_cannot_be_made_any_more_is_refused(*state, TORCH_GONE,
+                                            "serves no PyTorchJob of kubeflow.org/v1 any more");
+}
+
+static void an_order_of_a_version_that_goes_is_refused(void **state)
+{
+    what_cannot_be_made_any_more_is_refused(*state, TORCH_NEXT, "by v2, and no more by v1");
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, begin, kube_rig_teardown)
 int main(void)
 {
@@ -267,7 +409,14 @@ int main(void)
                                        T(what_is_taken_away_ahead_is_made_again),
                                        T(what_others_write_is_not_made),
                                        T(it_waits_while_it_is_suspended),
-                                       T(a_copied_mark_makes_no_pod_ours)};
+                                       T(a_copied_mark_makes_no_pod_ours),
+                                       T(a_kind_that_is_gone_holds_no_end),
+                                       T(a_kind_that_is_gone_from_its_group_holds_no_end),
+                                       T(a_version_that_is_gone_takes_nothing_away),
+                                       T(what_does_not_answer_is_not_gone),
+                                       T(one_look_takes_nothing_away),
+                                       T(an_order_of_a_kind_that_goes_is_refused),
+                                       T(an_order_of_a_version_that_goes_is_refused)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
