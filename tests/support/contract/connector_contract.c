@@ -227,10 +227,18 @@ static void submit_begin(struct connector_rig *r, const struct run_key *k,
     r->ops->submit(r->connector, &o, &a->call);
     assert_int_equal(a->done, 0); /* never from inside the call */
 }
+/* What is out of reach is ordered nothing: that is no refusal, and the leader orders it later. */
 enum outcome contract_submit(struct connector_rig *r, const struct run_key *k,
                              enum contract_program what, struct asked *a)
 {
-    return contract_submit_by(r, k, what, CALL_MS, a);
+    unsigned lost = 0;
+
+    while (contract_submit_by(r, k, what, CALL_MS, a) == OUT_REJECTED && !r->reachable &&
+           a->err.code == E_UNAVAIL) {
+        assert_true(++lost < CONTRACT_LOST_MAX);
+        assert_true(connector_until(r, is_reachable, r, PATIENCE_MS));
+    }
+    return a->out;
 }
 enum outcome contract_submit_by(struct connector_rig *r, const struct run_key *k,
                                 enum contract_program what, uint64_t ms, struct asked *a)

@@ -5,6 +5,7 @@
  *
  *   HANSE_KUBE_SEED=n   only this seed
  *   HANSE_KUBE_SEEDS=n  so many seeds instead of 3
+ *   HANSE_KUBE_RANKS=3  gangs of three ranks instead of one (the first test asks for one alone)
  *   HANSE_KUBE_TEST=name, HANSE_KUBE_CALM=1, HANSE_KUBE_TRACE=1  one test; calm; each request */
 #include "tests/support/kube/kube_rig.h"
 
@@ -17,9 +18,17 @@
 
 static uint64_t seed_now;
 
+static uint64_t number(const char *name, uint64_t otherwise)
+{
+    const char *s = getenv(name);
+
+    return s ? strtoull(s, NULL, 10) : otherwise;
+}
+
 static int begin(void **state)
 {
     *state = kube_rig_begin(seed_now, !getenv("HANSE_KUBE_CALM"));
+    kube_rig.ranks = (unsigned)number("HANSE_KUBE_RANKS", 1);
     kube_rig.manifest = seed_now % 3 == 0   ? CARRIES_PYTORCHJOB
                         : seed_now % 2 == 0 ? CARRIES_JOB
                                             : CARRIES_NOTHING;
@@ -74,13 +83,6 @@ static int apart(uint64_t seed)
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     return status;
-}
-
-static uint64_t number(const char *name, uint64_t otherwise)
-{
-    const char *s = getenv(name);
-
-    return s ? strtoull(s, NULL, 10) : otherwise;
 }
 
 static void the_contract_holds(void **state)
