@@ -24,7 +24,7 @@ static void again(struct kube_work *w)
     kube_work_end(w, OUT_UNKNOWN, NULL, &err);
 }
 
-/* What was not answered is looked at again; what is refused stays so. */
+/* What was not answered, or not even sent, is looked at again; what is refused stays so. */
 static void unknown(struct kube_work *w, const struct kube_answer *a)
 {
     struct err err;
@@ -33,7 +33,8 @@ static void unknown(struct kube_work *w, const struct kube_answer *a)
         w->told = false;
         return;
     }
-    if (a->out == OUT_UNKNOWN || a->status == 409 || a->status == 410) { /* it has changed */
+    if (a->out == OUT_UNKNOWN || kube_not_sent(a) || a->status == 409 ||
+        a->status == 410) { /* it has changed */
         w->told = false;
         kube_work_again(w, kube_ask_go);
         return;
@@ -187,6 +188,13 @@ static void dropped_of_nothing(struct kube_step *s, const struct kube_answer *a)
         kube_work_end(w, OUT_DONE, NULL, NULL); /* nothing is kept of it */
 }
 
+/* Neither this driver nor the log has ever heard of it: then nothing is left of it, and what would
+ * be taken away by its name an order may have made by the time that the request comes. */
+static bool was_never(const struct kube_work *w, const struct kube_run *x)
+{
+    return (!x || (!*x->uid && !x->mark.ranks)) && !kube_has_run(w->r, &w->key);
+}
+
 /* That it ran, a Job that is nowhere does not deny. */
 static void nowhere(struct kube_work *w)
 {
@@ -194,6 +202,10 @@ static void nowhere(struct kube_work *w)
 
     if (x && x->job)
         kube_run_gone(x);
+    if (w->op == KUBE_FINALIZE && was_never(w, x)) {
+        kube_work_end(w, OUT_DONE, NULL, NULL);
+        return;
+    }
     if (w->op == KUBE_FINALIZE && (!x || list_empty(&x->pods))) {
         if (!kube_drop_secret(&(struct kube_drop){.r = w->r,
                                                   .work = w,

@@ -123,7 +123,7 @@ static void page_came(struct kube_step *s, const struct kube_answer *a)
     const cJSON *job;
     struct err err;
 
-    if (a->out == OUT_UNKNOWN || a->status == 410) {
+    if (a->out == OUT_UNKNOWN || kube_not_sent(a) || a->status == 410) {
         kube_work_again(w, kube_list_go);
         return;
     }

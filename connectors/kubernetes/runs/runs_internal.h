@@ -193,6 +193,12 @@ struct kube_step_ask {
 };
 #define KUBE_STEP_MS 10000  /* a request of nobody's call */
 #define KUBE_ANSWER_MS 5000 /* one of a call: then it is sent again, or looked at */
+/* It was kept back, as all is for a while from a server that fails, and can be sent later. */
+static inline bool kube_not_sent(const struct kube_answer *a)
+{
+    return a->out == OUT_REJECTED && !a->status &&
+           (a->err->code == E_UNAVAIL || a->err->code == E_TIMEOUT || a->err->code == E_LIMIT);
+}
 bool kube_step(struct kube_runs *r, const struct kube_step_ask *q);      /* false: out of reach */
 void kube_steps_drop(struct kube_runs *r, const struct kube_work *work); /* NULL: all of them */
 const char *kube_path(struct arena *a, const char *group, const char *ns, const char *kind,

@@ -78,7 +78,8 @@ struct kube_world {
     char broken[256];
     unsigned requests, lost;
     unsigned events_asked, jobs_read; /* of those: lists of Events; reads of one Job */
-    unsigned pods_written;
+    unsigned pods_written, secrets_deleted;
+    bool jobs_fail;    /* requests that name one Job are answered 500, and not done */
     uint64_t watch_ms; /* so long what a watch tells takes */
 };
 extern struct kube_world kube_world;

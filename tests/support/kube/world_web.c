@@ -227,7 +227,8 @@ static void serve(struct kube_exchange *e)
         r = (struct kube_reply){.status = 429,
                                 .retry_s = 1,
                                 .body = kube_world_status(429, "TooManyRequests", "too many")};
-    } else if (e->fate == FATE_FAILS && kube_world_below(2)) {
+    } else if ((W.jobs_fail && strstr(e->url, "/jobs/")) ||
+               (e->fate == FATE_FAILS && kube_world_below(2))) {
         r = (struct kube_reply){.status = 500,
                                 .body = kube_world_status(500, "InternalError", "not done")};
     } else {
@@ -325,6 +326,7 @@ static void web_begin(struct web_transport *t, struct web_exchange *x)
     W.events_asked += strstr(x->url, "/events?") != NULL;
     W.pods_written += strcmp(x->method, "GET") != 0 && strstr(x->url, "/pods/") != NULL;
     W.jobs_read += strcmp(x->method, "GET") == 0 && strstr(x->url, "/jobs/") != NULL;
+    W.secrets_deleted += strcmp(x->method, "DELETE") == 0 && strstr(x->url, "/secrets/") != NULL;
     e->x = x;
     x->impl = e;
     e->method = mem_strdup(x->method);

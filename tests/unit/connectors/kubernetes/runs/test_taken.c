@@ -456,6 +456,36 @@ static void what_others_hold_stays_theirs(void **state)
     }
 }
 
+/* ---- what comes late, and what is kept back ---- */
+/* A request that comes late would take away what an order of that key has made by then. */
+static void what_never_was_is_finalized_without_a_request(void **state)
+{
+    struct connector_rig *r = *state;
+    struct run_key k = contract_fresh_key(r);
+    struct asked a;
+
+    contract_ask_begin(r, &a, CALL_MS);
+    r->ops->finalize(r->connector, &k, &a.call);
+    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
+    assert_int_equal(kube_world.secrets_deleted, 0);
+}
+
+/* A server that fails is left alone for a while: what was kept back is no answer of it. */
+static void what_was_never_sent_is_asked_again(void **state)
+{
+    struct connector_rig *r = *state;
+    struct asked a;
+    struct run_key k = contract_running(r, &a);
+
+    kube_world.jobs_fail = true;
+    contract_ask_begin(r, &a, CALL_MS);
+    r->ops->stop(r->connector, &k, 100, &a.call);
+    kube_rig_passes(r, 4000);
+    kube_world.jobs_fail = false;
+    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, kube_rig_setup, kube_rig_teardown)
 int main(void)
 {
@@ -475,6 +505,8 @@ int main(void)
         T(nothing_secret_is_left_of_orders_that_fail),
         T(an_order_that_got_half_way_is_no_refusal),
         T(what_others_hold_stays_theirs),
+        T(what_never_was_is_finalized_without_a_request),
+        T(what_was_never_sent_is_asked_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
