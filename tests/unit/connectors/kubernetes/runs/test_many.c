@@ -98,7 +98,7 @@ static void an_event_is_of_one_job(void **state)
             strstr(kube_text(o->doc, "metadata.name"), keys[1].uid))
             e = o;
     }
-    assert_non_null(e);
+    INV(e);
     cJSON_ReplaceItemInObjectCaseSensitive(
         cJSON_GetObjectItemCaseSensitive(e->doc, "involvedObject"), "uid",
         cJSON_CreateString("another"));
