@@ -67,7 +67,7 @@ void connector_waits_in_a_queue(void **state)
     struct run_key k = contract_fresh_key(r), other = contract_fresh_key(r);
     struct asked a;
 
-    r->queue(r, 30000);
+    r->queue(r, 60000); /* what is told of it may come late */
     assert_int_equal(contract_submit(r, &k, PROGRAM_STAYS, &a), OUT_DONE);
     const struct observation *o = contract_await_run(r, &k, RUN_PENDING);
     assert_true(*o->reason != 0);
