@@ -173,8 +173,10 @@ static bool all_dropped(struct kube_work *w, const struct kube_answer *a)
 {
     bool gone = a->out == OUT_DONE || strcmp(a->reason, "NotFound") == 0;
 
-    if (timer_active(&w->pause))
+    if (timer_active(&w->pause)) { /* it begins anew then, and asks for this one, too */
+        w->told = w->told && gone;
         return false;
+    }
     if (!gone)
         unknown(w, a);
     return gone && !w->pending;
@@ -259,9 +261,12 @@ static void asked_to_end(struct kube_step *s, const struct kube_answer *a)
 
     if (p)
         p->busy = false;
-    if (timer_active(&w->pause))
-        return; /* another one was not answered */
-    if (a->out != OUT_DONE && strcmp(a->reason, "NotFound") != 0)
+    bool good = a->out == OUT_DONE || strcmp(a->reason, "NotFound") == 0;
+    if (timer_active(&w->pause)) { /* another one was not answered: it begins anew then */
+        w->told = w->told && good;
+        return;
+    }
+    if (!good)
         unknown(w, a);
     else if (w->op == KUBE_QUIESCE && !w->pending)
         kube_work_end(w, OUT_DONE, NULL, NULL);
