@@ -316,8 +316,7 @@ struct inventory_page {
  * in none of these counts: a device that several runs share, and all of them where nothing measures
  * any. */
 #define RUN_IDLE_MS 300000 /* what has done nothing for so long is idle: less is a pause */
-/* What was measured longer ago says nothing any more, and what was between two readings that are
- * further apart nobody knows. A reading takes a minute. */
+/* What was measured longer ago says nothing any more, nor what was between readings so far apart. */
 #define RUN_USE_FRESH_MS 300000
 struct run_use {
     struct run_key key;
@@ -409,8 +408,7 @@ struct run_where {
     uint64_t grace_ms; /* that its runners were given; 0: not known */
     bool ran;          /* it was seen running */
     bool lives;        /* this try of it has not ended, as far as the log knows */
-    uint64_t lease_ms; /* lives: the longest lease that its runners may hold, all of which have told
-                          that they hold one; 0: they have not */
+    uint64_t lease_ms; /* the longest that its runners may hold; 0: not all have told of one */
     const char *ns;    /* of its workload */
 };
 struct connector_env {
