@@ -316,7 +316,7 @@ struct inventory_page {
  * in none of these counts: a device that several runs share, and all of them where nothing measures
  * any. */
 #define RUN_IDLE_MS 300000 /* what has done nothing for so long is idle: less is a pause */
-/* What was measured longer ago says nothing any more, nor what was between readings so far apart. */
+/* What was measured longer ago says nothing any more, nor what was between two so far apart. */
 #define RUN_USE_FRESH_MS 300000
 struct run_use {
     struct run_key key;
