@@ -79,8 +79,9 @@ struct kube_world {
     unsigned requests, lost;
     unsigned events_asked, jobs_read; /* of those: lists of Events; reads of one Job */
     unsigned pods_written, secrets_deleted;
-    bool jobs_fail;    /* requests that name one Job are answered 500, and not done */
-    uint64_t watch_ms; /* so long what a watch tells takes */
+    unsigned pods_busy; /* so many requests that end pods are answered 429 */
+    bool jobs_fail;     /* requests that name one Job are answered 500, and not done */
+    uint64_t watch_ms;  /* so long what a watch tells takes */
 };
 extern struct kube_world kube_world;
 extern const struct web_transport_ops kube_world_web;

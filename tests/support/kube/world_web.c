@@ -227,6 +227,11 @@ static void serve(struct kube_exchange *e)
         r = (struct kube_reply){.status = 429,
                                 .retry_s = 1,
                                 .body = kube_world_status(429, "TooManyRequests", "too many")};
+    } else if (W.pods_busy && strcmp(e->method, "DELETE") == 0 && strstr(e->url, "/pods/")) {
+        W.pods_busy--;
+        r = (struct kube_reply){.status = 429,
+                                .retry_s = 5,
+                                .body = kube_world_status(429, "TooManyRequests", "too many")};
     } else if ((W.jobs_fail && strstr(e->url, "/jobs/")) ||
                (e->fate == FATE_FAILS && kube_world_below(2))) {
         r = (struct kube_reply){.status = 500,

@@ -486,6 +486,28 @@ static void what_was_never_sent_is_asked_again(void **state)
     assert_int_equal(a.seen.state, RUN_ENDED);
 }
 
+/* News of a pod has it asked to end while a refusal is waited out; what is refused then, too, is
+ * asked once more. */
+static void a_second_refusal_in_a_pause_is_not_forgotten(void **state)
+{
+    struct connector_rig *r = *state;
+    struct asked a;
+    struct run_key k = contract_running(r, &a);
+
+    kube_world.pods_busy = 2;
+    contract_ask_begin(r, &a, CALL_MS);
+    r->ops->stop(r->connector, &k, 100, &a.call);
+    kube_rig_passes(r, 500);
+    assert_int_equal(kube_world.pods_busy, 1);
+    kube_world_changed(kube_world_pod(&k, 0));
+    kube_rig_passes(r, 500);
+    assert_int_equal(kube_world.pods_busy, 0);
+    kube_rig_passes(r, 12000);
+    assert_int_equal(a.done, 1);
+    assert_int_equal(contract_ask_end(r, &a), OUT_DONE);
+    assert_int_equal(a.seen.state, RUN_ENDED);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, kube_rig_setup, kube_rig_teardown)
 int main(void)
 {
@@ -507,6 +529,7 @@ int main(void)
         T(what_others_hold_stays_theirs),
         T(what_never_was_is_finalized_without_a_request),
         T(what_was_never_sent_is_asked_again),
+        T(a_second_refusal_in_a_pause_is_not_forgotten),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
