@@ -34,6 +34,8 @@ struct manifest_rule {
 void manifest_rules(struct reading *r, const cJSON *o, const char *at,
                     const struct manifest_rule *rules, size_t n);
 
+/* Refuses members of what is made anew that nothing here would read; known: "a b c". */
+void manifest_members(struct reading *r, const cJSON *o, const char *at, const char *known);
 /* Metadata of the whole (top), or of a template. */
 void manifest_words(struct reading *r, const cJSON *meta, const char *at, bool top);
 /* One pod template: what it may not say, and what it asks for. */

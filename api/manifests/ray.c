@@ -31,6 +31,7 @@ static const struct manifest_rule job_rules[] = {
     {"managedBy", IS_THERE, true, "a controller of its own promises nothing here: leave it out"},
     {"ttlSecondsAfterFinished", IS_THERE, false,
      "left out: its pods go once the log has their end"},
+    {"jobId", IS_THERE, false, "left out: ray gives it a number of its own in each epoch"},
     {"deletionStrategy", IS_THERE, false, "left out: its pods go once the log has their end"},
     {"submitterPodTemplate", IS_THERE, false,
      "left out: the entrypoint is submitted on the head, once all workers have joined"},
@@ -245,6 +246,9 @@ static int64_t worker_add(struct reading *r, const cJSON *group, int i, cJSON *j
 
     manifest_item(at, CLUSTER, "workerGroupSpecs", i);
     manifest_rules(r, group, at, RULES(worker_rules));
+    manifest_members(r, group, at,
+                     "groupName replicas minReplicas maxReplicas numOfHosts rayStartParams "
+                     "template suspend scaleStrategy idleTimeoutSeconds");
     manifest_field(field, at, "groupName");
     if (!*name || strlen(name) > 40 || strcmp(name, HEAD) == 0)
         manifest_refuse(r, field, "expected a name of at most 40 characters, and not " HEAD);
@@ -298,6 +302,17 @@ int manifest_ray(const cJSON *job, manifest_note note, void *arg, cJSON **ret, s
 
     manifest_rules(&r, manifest_at(job, "spec"), "spec", RULES(job_rules));
     manifest_rules(&r, manifest_at(job, CLUSTER), CLUSTER, RULES(cluster_rules));
+    manifest_members(&r, manifest_at(job, "spec"), "spec",
+                     "entrypoint runtimeEnvYAML metadata entrypointNumCpus entrypointNumGpus "
+                     "entrypointResources rayClusterSpec clusterSelector submissionMode jobId "
+                     "backoffLimit suspend activeDeadlineSeconds managedBy deletionStrategy "
+                     "submitterPodTemplate submitterConfig ttlSecondsAfterFinished "
+                     "shutdownAfterJobFinishes");
+    manifest_members(&r, manifest_at(job, CLUSTER), CLUSTER,
+                     "rayVersion headGroupSpec workerGroupSpecs enableInTreeAutoscaling "
+                     "gcsFaultToleranceOptions autoscalerOptions headServiceAnnotations");
+    manifest_members(&r, manifest_at(job, CLUSTER ".headGroupSpec"), CLUSTER ".headGroupSpec",
+                     "rayStartParams template serviceType headService enableIngress");
     if (strcmp(mode, "InteractiveMode") == 0)
         manifest_refuse(&r, "spec.submissionMode",
                         "somebody else would submit to it, at some time: say entrypoint");

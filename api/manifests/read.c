@@ -143,6 +143,25 @@ void manifest_rules(struct reading *r, const cJSON *o, const char *at,
     }
 }
 
+void manifest_members(struct reading *r, const cJSON *o, const char *at, const char *known)
+{
+    char field[MANIFEST_FIELD_MAX];
+
+    for (const cJSON *e = cJSON_IsObject(o) ? o->child : NULL; e; e = e->next) {
+        size_t n = strlen(e->string), len;
+        bool is = cJSON_IsNull(e);
+        for (const char *p = known; *p && !is; p += len + (p[len] == ' ')) {
+            len = strcspn(p, " ");
+            is = len == n && strncmp(p, e->string, n) == 0;
+        }
+        manifest_field(field, at, e->string);
+        if (!is)
+            manifest_refuse(r, field,
+                            "what its controller does for it is not known here: leave it out, or "
+                            "submit a JobSet");
+    }
+}
+
 int64_t manifest_int(struct reading *r, const cJSON *o, const char *at, const char *name,
                      int64_t otherwise, int64_t min, int64_t max)
 {

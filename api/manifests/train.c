@@ -58,23 +58,17 @@ static const struct manifest_rule runtime_rules[] = {
 };
 
 /* Policies of other frameworks put into the pods what this reader does not know. */
-static void policy_check(struct reading *r, const cJSON *runtime, const char *of_runtime)
+static void runtime_check(struct reading *r, const cJSON *runtime, const char *at)
 {
-    static const char *const known[] = {"numNodes", "torch", "mpi"};
-    const cJSON *policy = manifest_at(runtime, "spec.mlPolicy"), *e;
-    char field[MANIFEST_FIELD_MAX], at[MANIFEST_FIELD_MAX];
+    const cJSON *spec = manifest_at(runtime, "spec");
+    char field[MANIFEST_FIELD_MAX];
 
-    manifest_field(at, of_runtime, "mlPolicy");
-    for (e = cJSON_IsObject(policy) ? policy->child : NULL; e; e = e->next) {
-        bool is = false;
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-            is = is || strcmp(e->string, known[i]) == 0;
-        manifest_field(field, at, e->string);
-        if (!is && !cJSON_IsNull(e))
-            manifest_refuse(r, field,
-                            "what its controller puts into pods for it is not known here: submit "
-                            "the JobSet that it makes there");
-    }
+    manifest_rules(r, spec, at, RULES(runtime_rules));
+    manifest_members(r, spec, at, "mlPolicy podGroupPolicy template");
+    manifest_field(field, at, "mlPolicy");
+    manifest_members(r, manifest_at(spec, "mlPolicy"), field, "numNodes torch mpi");
+    manifest_field(field, at, "mlPolicy.torch");
+    manifest_members(r, manifest_at(spec, "mlPolicy.torch"), field, "numProcPerNode elasticPolicy");
 }
 
 static void job_check(struct reading *r, const cJSON *job)
@@ -84,6 +78,11 @@ static void job_check(struct reading *r, const cJSON *job)
     const char *first = cJSON_GetStringValue(cJSON_GetArrayItem(command, 0));
 
     manifest_rules(r, manifest_at(job, "spec"), "spec", RULES(job_rules));
+    manifest_members(r, manifest_at(job, "spec"), "spec",
+                     "runtimeRef trainer suspend labels annotations managedBy "
+                     "podTemplateOverrides runtimePatches initializer");
+    manifest_members(r, manifest_at(job, "spec.trainer"), "spec.trainer",
+                     "image command args env numNodes resourcesPerNode numProcPerNode");
     if (*by && strcmp(by, CONTROLLER) != 0)
         manifest_refuse(r, "spec.managedBy",
                         "a controller of its own promises nothing here: leave it out");
@@ -211,8 +210,7 @@ int manifest_train(const cJSON *job, const cJSON *runtime, manifest_note note, v
             manifest_text(job, "spec.runtimeRef.name"));
     job_check(&r, job);
     manifest_field(at, runtime_kind(job), "spec"); /* what it says is of another document */
-    manifest_rules(&r, manifest_at(runtime, "spec"), at, RULES(runtime_rules));
-    policy_check(&r, runtime, at);
+    runtime_check(&r, runtime, at);
     cJSON *o = jobset_make(&r, job, runtime, at);
     if (!r.first.code) {
         *ret = o;

@@ -153,7 +153,7 @@ static void nodes_and_processes(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
-        cJSON *job = doc_of(JOB("x: y")), *runtime = doc_of(TORCH), *more, *set = NULL;
+        cJSON *job = doc_of(JOB("labels: {}")), *runtime = doc_of(TORCH), *more, *set = NULL;
         struct err e;
         char text[512];
         (void)snprintf(text, sizeof text, "{%s}", tries[i].trainer);
@@ -195,6 +195,10 @@ static void what_cannot_be_kept(void **state)
         {JOB("initializer: {}"), TORCH, "spec.initializer", "ahead of the trainer"},
         {JOB("managedBy: kueue.x-k8s.io/multikueue"), TORCH, "spec.managedBy", "promises nothing"},
         {JOB("trainer: {command: [tune, run]}"), TORCH, "spec.trainer.command", "torchtune"},
+        {JOB("newField: 1"), TORCH, "spec.newField", "not known here"},
+        {JOB("trainer: {newField: 1}"), TORCH, "spec.trainer.newField", "not known here"},
+        {JOB(TRAINER), RUNTIME("{}", STEP, ", newField: 1"), "ClusterTrainingRuntime.spec.newField",
+         "not known here"},
         {JOB("trainer: {numNodes: 0}"), TORCH, "spec.trainer.numNodes", "whole number"},
         {JOB("trainer: {numNodes: 1.5}"), TORCH, "spec.trainer.numNodes", "whole number"},
         {JOB(TRAINER), RUNTIME("{mpi: {}}", STEP, ""), "ClusterTrainingRuntime.spec.mlPolicy.mpi",
